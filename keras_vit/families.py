@@ -59,48 +59,59 @@ def _counted(side, offset=1.0):
     return {"rotary": {"reference": (side, side), "offset": offset, "order": "columns"}}
 
 
-# Fields that several lines have; `A | B` has those of both.
+# Fields that several lines have, or that are long; `A | B` has those of both.
 TORCH = {"gelu": "erf", "interpolation": "bicubic"}  # what most authors on PyTorch compute
+DISTILLED = TORCH | {"distillation": True}
+SCALED = TORCH | {"layer_scale": 1e-5}
+REGISTERED = SCALED | {"registers": 4}
+FLEXIBLE = {"interpolation": "bilinear_antialias"}
+MAP = {"pool": "map"}
 PATCHES = {"pool": "mean", "class_token": False}
 MEAN = {"pool": "mean", "class_token": True, "norm_after_pool": True}
-FLEXIBLE = {"interpolation": "bilinear_antialias"}
 GATED = {"mlp": "swiglu"}
-GATED_GIANT = _size(1536, 40, 24, 4096, **GATED)  # Oquab et al., 2024
 
 CLIP = TORCH | {"pre_norm": "layer_norm", "patch_bias": False, "epsilon": 1e-5}
-QUICK = {"activation": "quick_gelu"}
-CLIPS = _sizes("B/32 B/16", projection=512) | _sizes("L/14", projection=768)
-HUGE, BIG = _sizes("H/14", projection=1024), _sizes("bigG/14", projection=1280)
-
-DINO_V2 = TORCH | {"layer_scale": 1e-5}
-DINO_V3 = DINO_V2 | {
-    "position": "none",
-    "rotary": "dinov3",
-    "registers": 4,
-    "epsilon": 1e-5,
-    "biases": "no_key",
-}
-EVA = TORCH | {"biases": "no_key"}
+QUICK = CLIP | {"activation": "quick_gelu"}
+NO_KEY = {"biases": "no_key"}
+DINO_V3 = REGISTERED | NO_KEY | {"position": "none", "rotary": "dinov3", "epsilon": 1e-5}
+EVA = TORCH | NO_KEY
 EVA_02 = EVA | GATED | {"rotary": "eva02"}
 NORMED = {"mlp_norm": "layer_norm"}
 NORMED_TWICE = NORMED | {"attention_norm": "layer_norm"}
+EVA_02_CLIP = EVA_02 | NORMED_TWICE
 BEIT = EVA | MEAN | {"position": "relative_2d"}
+BEIT_3 = TORCH | MEAN | NORMED_TWICE | {"epsilon": 1e-5}
 RMS_NORMED = {"norm": "rms_norm", "patch_norm": "rms_norm", "epsilon": 1e-5}
 AIM_V2 = TORCH | PATCHES | GATED | RMS_NORMED | {"biases": "none", "qkv_bias": False}
 PE_CORE = CLIP | {"pool": "map", "pool_heads": 8, "class_token": True}
 PE_OTHERS = CLIP | {"pool": "mean", "final_norm": False, "class_token": True} | _counted(32)
 PE_G = {"class_token": False, **_counted(32, 0.0)}
-SBB = TORCH | PATCHES | {"layer_scale": 1e-5, "norm_after_pool": True}
-SBB_ROPE = SBB | {"position": "none", "rotary": "eva02", "biases": "no_key", "registers": 1}
-SO150M = _size(896, 18, 14, 2304, layer_scale=None, norm_after_pool=False)
+INTERN = TORCH | {"layer_scale": 0.1, "final_norm": False}
+SBB = SCALED | PATCHES | {"norm_after_pool": True}
+SBB_ROPE = SBB | NO_KEY | {"position": "none", "rotary": "eva02", "registers": 1}
+
+# Sizes that several lines have, or that are long.
+DEITS = _sizes("Ti/16 S/16 B/16")
+GIANT = {"g/14": _size(1536, 40, 24, 4096, **GATED)}  # Oquab et al., 2024
+DINOS = _sizes("S/14 B/14 L/14") | GIANT
+SIGLIPS = _sizes("B/16 L/16 So400m/14 So400m/16")
+SIGLIPS_2 = _sizes("B/32") | SIGLIPS | {"g-opt/16": _size(1536, 40, 16, 6144)}
+CLIPS = _sizes("B/32 B/16", projection=512) | _sizes("L/14", projection=768)
+HUGE, BIG = _sizes("H/14", projection=1024), _sizes("bigG/14", projection=1280)
+OPEN_CLIPS = CLIPS | HUGE | _sizes("g/14", projection=1024) | BIG
+META_CLIPS = _sizes("S/16", projection=384) | _sizes("M/16", projection=512) | CLIPS | HUGE | BIG
+EVA_CLIPS = _sizes("B/16", mlp_dim=2048, projection=512)
+EVA_CLIPS |= _sizes("L/14", mlp_dim=2730, projection=768)
+BEITS = _sizes("B/16", layer_scale=0.1) | _sizes("L/16", layer_scale=1e-5)
+SO150M = {"so150m/16": _size(896, 18, 14, 2304, layer_scale=None, norm_after_pool=False)}
 
 FAMILIES = (
-    Line("DeiT-{}", "DeiT (Touvron et al., 2021)", _sizes("Ti/16 S/16 B/16"), TORCH),
+    Line("DeiT-{}", "DeiT (Touvron et al., 2021)", DEITS, TORCH),
     Line(
         "DeiT-{}-distilled",
         "DeiT with a distillation token (Touvron et al., 2021)",
-        _sizes("Ti/16 S/16 B/16"),
-        TORCH | {"distillation": True},
+        DEITS,
+        DISTILLED,
     ),
     Line(
         "DeiT3-{}",
@@ -109,18 +120,8 @@ FAMILIES = (
         TORCH | {"layer_scale": 1e-6},
     ),
     Line("DINO-{}", "DINO (Caron et al., 2021)", _sizes("S/16 S/8 B/16 B/8"), TORCH),
-    Line(
-        "DINOv2-{}",
-        "DINOv2 (Oquab et al., 2024)",
-        _sizes("S/14 B/14 L/14") | {"g/14": GATED_GIANT},
-        DINO_V2,
-    ),
-    Line(
-        "DINOv2-{}-reg4",
-        "DINOv2 with four registers (Darcet et al., 2024)",
-        _sizes("S/14 B/14 L/14") | {"g/14": GATED_GIANT},
-        DINO_V2 | {"registers": 4},
-    ),
+    Line("DINOv2-{}", "DINOv2 (Oquab et al., 2024)", DINOS, SCALED),
+    Line("DINOv2-{}-reg4", "DINOv2 with four registers (Darcet et al., 2024)", DINOS, REGISTERED),
     Line(
         "DINOv3-{}",
         "DINOv3 (Siméoni et al., 2025)",
@@ -132,37 +133,14 @@ FAMILIES = (
         },
         DINO_V3,
     ),
+    Line("SigLIP-{}", "The image encoder of SigLIP (Zhai et al., 2023)", SIGLIPS, MAP),
+    Line("SigLIP2-{}", "The image encoder of SigLIP 2 (Tschannen et al., 2025)", SIGLIPS_2, MAP),
+    Line("CLIP-{}", "The image encoder of CLIP (Radford et al., 2021)", CLIPS, QUICK),
+    Line("OpenCLIP-{}", "The image encoder of OpenCLIP (Cherti et al., 2023)", OPEN_CLIPS, CLIP),
     Line(
-        "SigLIP-{}",
-        "The image encoder of SigLIP (Zhai et al., 2023)",
-        _sizes("B/16 L/16 So400m/14 So400m/16"),
-        {"pool": "map"},
+        "MetaCLIP-{}", "The image encoder of MetaCLIP (Xu et al., 2024)", CLIPS | HUGE | BIG, QUICK
     ),
-    Line(
-        "SigLIP2-{}",
-        "The image encoder of SigLIP 2 (Tschannen et al., 2025)",
-        _sizes("B/32 B/16 L/16 So400m/14 So400m/16") | {"g-opt/16": _size(1536, 40, 16, 6144)},
-        {"pool": "map"},
-    ),
-    Line("CLIP-{}", "The image encoder of CLIP (Radford et al., 2021)", CLIPS, CLIP | QUICK),
-    Line(
-        "OpenCLIP-{}",
-        "The image encoder of OpenCLIP (Cherti et al., 2023)",
-        CLIPS | HUGE | _sizes("g/14", projection=1024) | BIG,
-        CLIP,
-    ),
-    Line(
-        "MetaCLIP-{}",
-        "The image encoder of MetaCLIP (Xu et al., 2024)",
-        CLIPS | HUGE | BIG,
-        CLIP | QUICK,
-    ),
-    Line(
-        "MetaCLIP2-{}",
-        "The image encoder of MetaCLIP 2 (Chuang et al., 2025)",
-        _sizes("S/16", projection=384) | _sizes("M/16", projection=512) | CLIPS | HUGE | BIG,
-        CLIP,
-    ),
+    Line("MetaCLIP2-{}", "The image encoder of MetaCLIP 2 (Chuang et al., 2025)", META_CLIPS, CLIP),
     Line("EVA-{}", "EVA (Fang et al., 2023)", _sizes("g/14"), EVA | MEAN),
     Line("EVA-{}", "EVA's ViT-L (Fang et al., 2023)", _sizes("L/14"), TORCH | MEAN),
     Line(
@@ -185,8 +163,8 @@ FAMILIES = (
     Line(
         "EVA02-CLIP-{}",
         "The image encoder of EVA-02-CLIP (Sun et al., 2023)",
-        _sizes("B/16", mlp_dim=2048, projection=512) | _sizes("L/14", mlp_dim=2730, projection=768),
-        EVA_02 | NORMED_TWICE,
+        EVA_CLIPS,
+        EVA_02_CLIP,
     ),
     Line(
         "EVA02-CLIP-{}",
@@ -194,18 +172,10 @@ FAMILIES = (
         {"E/14": _size(1792, 64, 16, 15360, projection=1024)},
         EVA | {"block": "post_norm"},
     ),
-    Line(
-        "BEiT-{}",
-        "BEiT (Bao et al., 2022)",
-        _sizes("B/16", layer_scale=0.1) | _sizes("L/16", layer_scale=1e-5),
-        BEIT,
-    ),
+    Line("BEiT-{}", "BEiT (Bao et al., 2022)", BEITS, BEIT),
     Line("BEiTv2-{}", "BEiT v2 (Peng et al., 2022)", _sizes("B/16 L/16", layer_scale=1e-5), BEIT),
     Line(
-        "BEiT3-{}",
-        "The image encoder of BEiT-3 (Wang et al., 2023)",
-        _sizes("B/16 L/16"),
-        TORCH | MEAN | NORMED_TWICE | {"epsilon": 1e-5},
+        "BEiT3-{}", "The image encoder of BEiT-3 (Wang et al., 2023)", _sizes("B/16 L/16"), BEIT_3
     ),
     Line(
         "AIMv2-{}",
@@ -250,14 +220,14 @@ FAMILIES = (
     Line(
         "TIPSv2-{}",
         "The image encoder of TIPS v2 (Google DeepMind)",
-        _sizes("B/14 L/14 So400m/14") | {"g/14": GATED_GIANT},
+        _sizes("B/14 L/14 So400m/14") | GIANT,
         TORCH | {"layer_scale": 1.0, "registers": 1},
     ),
     Line(
         "InternViT-{}",
         "InternViT (Chen et al., 2024)",
         {"300M/14": _size(1024, 24, 16, 4096)},
-        TORCH | {"layer_scale": 0.1, "final_norm": False},
+        INTERN,
     ),
     Line(
         "SBB-{}-reg1",
@@ -273,7 +243,7 @@ FAMILIES = (
     Line(
         "SBB-{}-reg4",
         "timm's 'Searching for Better ViT Baselines' (Wightman, 2024)",
-        _sizes("little/16 medium/16 mediumd/16 betwixt/16") | {"so150m/16": SO150M},
+        _sizes("little/16 medium/16 mediumd/16 betwixt/16") | SO150M,
         SBB | {"registers": 4},
     ),
     Line(
@@ -292,7 +262,7 @@ FAMILIES = (
             f"RoPE-ViT-{{}}-{rotary}{end}",
             f"ViT with {rotary} rotary positions (Heo et al., 2024)",
             _sizes("S/16 B/16 L/16"),
-            TORCH | {"layer_scale": 1e-5, "rotary": rotary, "position": position},
+            SCALED | {"rotary": rotary, "position": position},
         )
         for rotary in ("axial", "mixed")
         for end, position in (("", "none"), ("-ape", "learned_1d"))

@@ -72,17 +72,15 @@ def _cell(text, column, line, path):
     if text in (None, "", "nan", "NaN"):
         return None
     of_column = COLUMNS[column]
-    try:
-        # Counts may be written 500.0, as in a table where other cells of the column are empty.
-        number = text if of_column is str else float(text)
-        if of_column is not int or number == int(number):
-            return of_column(number)
-    except (ValueError, OverflowError):
-        pass
-    raise ValueError(
-        f"A cell of the index is damaged. Received: {column}={text!r} in line {line} of "
-        f"{str(path)!r}; expected a number ({of_column.__name__})."
-    )
+    try:  # counts may be written 500.0, as in a table where other cells of the column are empty
+        if of_column is int and not float(text).is_integer():
+            raise ValueError("it is no count")
+        return text if of_column is str else of_column(float(text))
+    except ValueError as error:
+        raise ValueError(
+            f"A cell of the index is damaged. Received: {column}={text!r} in line {line} of "
+            f"{str(path)!r}; expected a number ({of_column.__name__})."
+        ) from error
 
 
 def choose_augreg(
@@ -126,33 +124,30 @@ def choose_augreg(
     wanted |= {} if adapt_ds is None else {"adapt_ds": adapt_ds}
     for column, value in wanted.items():
         check_choice("column", column, tuple(COLUMNS))
-        rows = _keep(rows, column, value)
+        allowed = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
+        kept = [row for row in rows if row[column] in allowed]
+        if not kept:
+            cells = sorted({row[column] for row in rows}, key=lambda cell: (cell is None, cell))
+            raise ValueError(
+                f"No checkpoint is left. Received: {column}={value!r}; of the {len(rows)} rows "
+                f"that the filters before it left, {column} is one of {shortened(cells, 20)}."
+            )
+        rows = kept
     row = _best(rows, best_by, "filename")
     if adapt_ds is None:
-        adapt = {column: None for column in COLUMNS if column.startswith("adapt_")}
-        return {**row, **adapt, "url": f"{BUCKET}{row['filename']}.npz"}
+        row |= {column: None for column in COLUMNS if column.startswith("adapt_")}
+        return {**row, "url": f"{BUCKET}{row['filename']}.npz"}
     tunes = [other for other in rows if other["filename"] == row["filename"]]
     row = _best(tunes, best_by if by_tune else "adapt_final_val", "adapt_filename")
     return {**row, "url": f"{BUCKET}{row['adapt_filename']}.npz"}
 
 
-def _keep(rows, column, value):
-    allowed = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
-    kept = [row for row in rows if row[column] in allowed]
-    if not kept:
-        cells = sorted({row[column] for row in rows}, key=lambda cell: (cell is None, cell))
-        raise ValueError(
-            f"No checkpoint is left. Received: {column}={value!r}; of the {len(rows)} rows that "
-            f"the filters before it left, {column} is one of {shortened(cells, 20)}."
-        )
-    return kept
-
-
 def _best(rows, column, tie):
+    """A copy of the row with the highest value."""
     scored = [row for row in rows if row[column] is not None]
     if not scored:
         raise ValueError(
             f"None of the {len(rows)} checkpoints left has a value to choose by. Received: "
             f"{column!r}; choose by another column."
         )
-    return min(scored, key=lambda row: (-row[column], row[tie] or ""))
+    return dict(min(scored, key=lambda row: (-row[column], row[tie] or "")))

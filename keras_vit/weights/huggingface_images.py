@@ -18,11 +18,11 @@ PROBLEM_TYPES = {  # -> `Reading.name` of keras_vit.outputs
 RESAMPLES = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
 # Processors of other models fill in other values than ViT's where a folder does not say them.
 BY_SHORTER_EDGE = ("Bit", "CLIP", "ConvNext")
-SHORTER_EDGE = {"do_center_crop": True, "size": 224, "crop_size": 224, "resample": 3}
+CROPPED = {"do_center_crop": True, "size": 224, "crop_size": 224, "resample": 3}
 OTHER_DEFAULTS = {
-    "DeiT": {"do_center_crop": True, "size": 256, "crop_size": 224, "resample": 3},
-    "Bit": {**SHORTER_EDGE, "image_mean": CLIP.mean, "image_std": CLIP.std},
-    "CLIP": {**SHORTER_EDGE, "image_mean": CLIP.mean, "image_std": CLIP.std},
+    "DeiT": {**CROPPED, "size": 256},
+    "Bit": {**CROPPED, "image_mean": CLIP.mean, "image_std": CLIP.std},
+    "CLIP": {**CROPPED, "image_mean": CLIP.mean, "image_std": CLIP.std},
     "Siglip": {"resample": 3},
     "Beit": {"resample": 3},
     "DINOv3": {"image_mean": (0.485, 0.456, 0.406), "image_std": (0.229, 0.224, 0.225)},
@@ -80,8 +80,13 @@ def _resize(processor, name):
     crop, sides = sides_of(processor.get("crop_size", 224)), sides_of(size)
     # The shorter edge belongs to the smaller number, whatever the other one is.
     pairs = [(min(crop), sides[0])] if by_shorter_edge else list(zip(crop, sides))
-    fraction = min(_fraction(*pair) for pair in pairs)
-    is_exact = all(math.floor(c / fraction) == s for c, s in pairs)
+    fraction = 1.0
+    for kept, side in pairs:
+        of_side = min(kept / side, 1.0)
+        while kept < side and math.floor(kept / of_side) < side:
+            of_side = math.nextafter(of_side, 0)  # the next number from which the side comes back
+        fraction = min(fraction, of_side)
+    is_exact = all(math.floor(kept / fraction) == side for kept, side in pairs)
     return rule, fraction, [] if is_exact else [f"size={size} and crop_size={crop}"]
 
 
@@ -93,28 +98,18 @@ def sides_of(size):
     return height, width
 
 
-def _fraction(crop, size):
-    """crop / size, or the number next to it from which the size comes back."""
-    fraction = min(crop / size, 1.0)
-    while math.floor(crop / fraction) < size and crop < size:
-        fraction = math.nextafter(fraction, 0)
-    return fraction
-
-
 def processor_of(model):
     """`preprocessor_config.json`."""
-    recipe, (height, width) = model.preprocessing, model.image_size
-    size = {"height": height, "width": width}
+    recipe, size = model.preprocessing, dict(zip(("height", "width"), model.image_size))
     squash = recipe.resize == "squash"
     crops = not squash or recipe.crop_fraction < 1
-    before = [int(side / recipe.crop_fraction) for side in (height, width)]
-    resized = dict(zip(size, before)) if squash else {"shortest_edge": min(before)}
+    before = {side: int(pixels / recipe.crop_fraction) for side, pixels in size.items()}
     # transformers 4 has a crop in the processors of these models, and in that of ViT none.
     name = ("DeiT" if squash else "CLIP") if crops else "ViT"
     return {
         "image_processor_type": f"{name}ImageProcessor",
         "do_resize": True,
-        "size": resized,
+        "size": before if squash else {"shortest_edge": min(before.values())},
         **({"do_center_crop": True, "crop_size": size} if crops else {}),
         "resample": 3 if recipe.interpolation == "bicubic" else 2,
         "do_rescale": True,

@@ -41,20 +41,6 @@ class Aside:
         pass
 
 
-class Mapping:
-    """Stands for a kind of dict, which may have the weights in it."""
-
-    def __new__(cls, *args, **kwargs):
-        return collections.OrderedDict()  # which PyTorch lets have attributes
-
-
-class Listing:
-    """Stands for a kind of list."""
-
-    def __new__(cls, *args, **kwargs):
-        return []
-
-
 class DType(Aside):
     """A dtype of NumPy, as its pickle describes it."""
 
@@ -77,12 +63,18 @@ class Array(Aside):
             self.array = np.ndarray(shape, dtype, content, order="F" if by_columns else "C")
 
 
+def _like(cls):
+    """Stands for a kind of list or dict, which may have the weights in it."""
+    return type(cls.__name__, (), {"__new__": lambda _, *args, **kwargs: cls()})
+
+
 # Classes and functions of data that runs nothing, and who takes their place.
 PLAIN = {
     Array: "numpy.ndarray numpy.core.multiarray._reconstruct numpy._core.multiarray._reconstruct",
     DType: "numpy.dtype",
-    Listing: "collections.deque",
-    Mapping: """
+    _like(list): "collections.deque",
+    # PyTorch lets this dict have attributes.
+    _like(collections.OrderedDict): """
         collections.defaultdict easydict.EasyDict addict.addict.Dict
         lightning_fabric.utilities.data.AttributeDict lightning.fabric.utilities.data.AttributeDict
         pytorch_lightning.utilities.parsing.AttributeDict
@@ -91,23 +83,19 @@ PLAIN = {
         yacs.config.CfgNode fvcore.common.config.CfgNode
     """,
     Aside: """
-        argparse.Namespace types.SimpleNamespace typing.Any
-        builtins.dict builtins.list builtins.tuple builtins.frozenset builtins.range builtins.slice
-        builtins.int builtins.float builtins.str builtins.bool builtins.bytes
-        datetime.datetime datetime.date datetime.time datetime.timedelta datetime.timezone
-        decimal.Decimal fractions.Fraction uuid.UUID
-        pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath
-        pathlib.PurePosixPath pathlib.PureWindowsPath
-        pathlib._local.Path pathlib._local.PosixPath pathlib._local.WindowsPath
-        pathlib._local.PurePath pathlib._local.PurePosixPath pathlib._local.PureWindowsPath
-        numpy.core.multiarray.scalar numpy._core.multiarray.scalar
-        numpy.bool numpy.bool_ numpy.int8 numpy.int16 numpy.int32 numpy.int64
-        numpy.uint8 numpy.uint16 numpy.uint32 numpy.uint64
-        numpy.float16 numpy.float32 numpy.float64 numpy.str_
-        omegaconf.dictconfig.DictConfig omegaconf.listconfig.ListConfig
-        omegaconf.base.ContainerMetadata omegaconf.base.Metadata
-        omegaconf.nodes.AnyNode omegaconf.nodes.StringNode omegaconf.nodes.IntegerNode
-        omegaconf.nodes.FloatNode omegaconf.nodes.BooleanNode
+        argparse.Namespace types.SimpleNamespace typing.Any builtins.dict builtins.list
+        builtins.tuple builtins.frozenset builtins.range builtins.slice builtins.int builtins.float
+        builtins.str builtins.bool builtins.bytes datetime.datetime datetime.date datetime.time
+        datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction uuid.UUID
+        pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath pathlib.PurePosixPath
+        pathlib.PureWindowsPath pathlib._local.Path pathlib._local.PosixPath
+        pathlib._local.WindowsPath pathlib._local.PurePath pathlib._local.PurePosixPath
+        pathlib._local.PureWindowsPath numpy.core.multiarray.scalar numpy._core.multiarray.scalar
+        numpy.bool numpy.bool_ numpy.int8 numpy.int16 numpy.int32 numpy.int64 numpy.uint8
+        numpy.uint16 numpy.uint32 numpy.uint64 numpy.float16 numpy.float32 numpy.float64 numpy.str_
+        omegaconf.dictconfig.DictConfig omegaconf.listconfig.ListConfig omegaconf.base.Metadata
+        omegaconf.base.ContainerMetadata omegaconf.nodes.AnyNode omegaconf.nodes.StringNode
+        omegaconf.nodes.IntegerNode omegaconf.nodes.FloatNode omegaconf.nodes.BooleanNode
         torchvision.transforms.functional.InterpolationMode
     """,
 }
@@ -126,7 +114,13 @@ def read_torch(path):
     with reading(path, "a PyTorch file of plain tensors"), open(path, "rb") as stream:
         is_zip = stream.read(4) == b"PK\x03\x04"
         stream.seek(0)
-        stream, size = _rewritten(stream) if is_zip else _measured(stream)
+        if is_zip:
+            stream, size = _rewritten(stream)
+        else:  # the bytes of the tensors follow five pickles
+            for _ in range(5):
+                collections.deque(pickletools.genops(stream), maxlen=0)  # reads, executes nothing
+            size = os.path.getsize(path) - stream.tell()
+            stream.seek(0)
         rows = [(stand_in, name) for stand_in, names in PLAIN.items() for name in names.split()]
         try:
             with _LOADING, torch.serialization.safe_globals(rows):
@@ -154,20 +148,10 @@ def _rewritten(stream):
             is_folder = member.is_dir() or member.external_attr & 0x10
             require(not is_folder, f"its part {name!r} is marked as a folder")
             names.add(name.lower())
-            content = archive.read(member)
-            plain.writestr(name, content)
-            tensors += len(content) if "/data/" in name else 0
+            plain.writestr(name, archive.read(member))
+            tensors += member.file_size if "/data/" in name else 0
     copy.seek(0)
     return copy, tensors
-
-
-def _measured(stream):
-    """An older file, and how many bytes its tensors have, which follow five pickles."""
-    for _ in range(5):
-        collections.deque(pickletools.genops(stream), maxlen=0)  # reads, and executes nothing
-    size = os.fstat(stream.fileno()).st_size - stream.tell()
-    stream.seek(0)
-    return stream, size
 
 
 def _refusal(path, error):
@@ -195,20 +179,15 @@ def _arrays_in(torch, content, size):
         require(is_plain, f"{name!r} is sparse, quantised or without values, no plain tensor")
     is_named = not nameless or len(nameless) < len(everything)
     require(is_named, f"it calls a tensor {nameless[:1]}, which is no name")
-    storages = [t.untyped_storage() for t in tensors.values()]
-    claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-    check_claims(len(everything), claimed, size)
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors.values()}
+    check_claims(len(everything), sum(s.nbytes() for s in storages.values()), size)
     # A tensor may repeat one number along an axis, and so be larger than any file.
-    views = {
-        (t.data_ptr(), t.shape, t.stride()): t.numel() * t.element_size() for t in tensors.values()
-    }
+    views = {(t.data_ptr(), t.shape, t.stride()): t.nbytes for t in tensors.values()}
     check_claims(len(everything), sum(views.values()), 2 * size)
-    short = {n for n, t in tensors.items() if t.is_floating_point() and t.element_size() < 4}
-    tensors = {n: (t.float() if n in short else t).numpy() for n, t in tensors.items()}
-    return {
-        name: tensors[name] if name in tensors else as_plain(everything[name])
-        for name in everything
-    }
+    for name, t in tensors.items():
+        is_short = t.is_floating_point() and t.element_size() < 4
+        everything[name] = (t.float() if is_short else t).numpy()
+    return {n: array if n in tensors else as_plain(array) for n, array in everything.items()}
 
 
 def _named(torch, content):

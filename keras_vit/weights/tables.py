@@ -79,6 +79,12 @@ def torch_attention(prefix, names="q_proj k_proj v_proj out_proj", path="block_{
     return [row for name, part in pairs for row in torch_linear(prefix + name, path + part)]
 
 
+def torch_mlp(prefix, names, path="block_{i}/mlp/"):
+    """Rows of the linear maps of an MLP, called `names`; the first of three is that of the gate."""
+    pairs = zip(names.split()[::-1], ("dense_2", "dense_1", "gate"))
+    return [row for name, part in pairs for row in torch_linear(prefix + name, path + part)]
+
+
 def torch_in_proj(name, path):
     """Rows of query, key and value in one matrix, as PyTorch's own layer has them."""
     path = f"{path}/[query|key|value]"

@@ -14,13 +14,12 @@ from keras_vit.weights.family import ANY, reasons
 from keras_vit.weights.formats import vision_towers
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
+BLOCK, APPLE_BLOCK = vision_towers.BLOCK, "trunk.blocks.{i}."
 HEAD_WIDTH = 128
 
 
 class Aimv2(vision_towers.VisionTower):
-    """Folders of `Aimv2VisionModel`."""
-
-    prefix, heads = "Aimv2", 8
+    title, heads = "Aimv2", 8
 
     def flat_config(self, contents):
         config = super().flat_config(contents)
@@ -40,21 +39,15 @@ class Aimv2(vision_towers.VisionTower):
             canonical.origin[POSITION] = f"sines and cosines for {grid}"
             evidence.add(CONFIG, image_size=size)
 
-    def impossible_heads(self, model):
-        v = model.variant
+    def impossible(self, model):
+        v, count = model.variant, model.num_classes
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
-        return reasons(
-            {
-                f"num_classes={model.num_classes}": model.num_classes,
-                f"qkv_bias={v.qkv_bias} with biases={v.biases!r}": partly,
-            }
-        )
+        what = f"qkv_bias={v.qkv_bias} with biases={v.biases!r}"
+        return super().impossible(model) + reasons({f"num_classes={count}": count, what: partly})
 
     def json_files(self, model):
-        v = model.variant
-        biased = {"qkv_bias": v.has_bias("out"), "mlp_bias": v.has_bias("mlp")}
-        parts = {"use_head": v.pool == "probe", "is_native": False}
-        return self.named(model, "VisionModel", nested=False, **biased, **parts)
+        has_bias = model.variant.has_bias("out")
+        return super().json_files(model, qkv_bias=has_bias, is_native=False)
 
 
 def sincos_table(grid, width):
@@ -82,24 +75,15 @@ FAMILY = Aimv2(
     table=Table(
         *tables.torch_linear("embeddings.patch_embed", "patch_encoder/projection", CONV),
         *tables.torch_norm("embeddings.rms_norm", "patch_encoder/norm"),
-        *tables.torch_norm(vision_towers.BLOCK + "rms_norm{n}", "block_{i}/norm_{n}"),
-        *tables.torch_attention(vision_towers.BLOCK + "attention."),
-        *tables.torch_linear(vision_towers.BLOCK + "ffn.gate_proj", "block_{i}/mlp/gate"),
-        *tables.torch_linear(vision_towers.BLOCK + "ffn.up_proj", "block_{i}/mlp/dense_1"),
-        *tables.torch_linear(vision_towers.BLOCK + "ffn.down_proj", "block_{i}/mlp/dense_2"),
+        *tables.torch_norm(BLOCK + "rms_norm{n}", "block_{i}/norm_{n}"),
+        *tables.torch_attention(BLOCK + "attention."),
+        *tables.torch_mlp(BLOCK + "ffn.", "gate_proj up_proj down_proj"),
         *tables.torch_norm("rms_norm", "norm"),
         ("head.cls_token", "pool/probe", SAME),
-        *tables.torch_linear("head.k_proj", "pool/attention/key"),
-        *tables.torch_linear("head.v_proj", "pool/attention/value"),
-        *tables.torch_linear("head.output_proj", "pool/attention/out"),
+        *tables.torch_attention("head.", "- k_proj v_proj output_proj", "pool/attention/"),
         *vision_towers.SHARED,
     ),
-    defaults={
-        "interpolation": "bicubic_no_antialias",
-        "activation": "silu",
-        "gelu": "erf",
-        "epsilon": 1e-5,
-    },
+    defaults={**vision_towers.DEFAULTS, "activation": "silu"},
     config={**vision_towers.SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
     holds={
         **vision_towers.HOLDS,
@@ -111,7 +95,6 @@ FAMILY = Aimv2(
         "biases": ("all", "none", "attention", "no_out"),
         "qkv_bias": ANY,
     },
-    **vision_towers.TOWER_FIELDS,
 )
 APPLE = Aimv2(
     name="AIMv2 as Apple stores it",
@@ -122,23 +105,17 @@ APPLE = Aimv2(
         *tables.torch_linear("preprocessor.patchifier.proj", "patch_encoder/projection", CONV),
         ("preprocessor.patchifier.norm.weight", "patch_encoder/norm/gamma", SAME),
         ("preprocessor.pos_embed", POSITION, SAME),
-        ("trunk.blocks.{i}.norm_{n}.weight", "block_{i}/norm_{n}/gamma", SAME),
-        *tables.torch_linear("trunk.blocks.{i}.attn.qkv", "block_{i}/attention/[query|key|value]"),
-        *tables.torch_linear("trunk.blocks.{i}.attn.proj", "block_{i}/attention/out"),
-        *tables.torch_linear("trunk.blocks.{i}.mlp.fc1", "block_{i}/mlp/gate"),
-        *tables.torch_linear("trunk.blocks.{i}.mlp.fc3", "block_{i}/mlp/dense_1"),
-        *tables.torch_linear("trunk.blocks.{i}.mlp.fc2", "block_{i}/mlp/dense_2"),
+        (APPLE_BLOCK + "norm_{n}.weight", "block_{i}/norm_{n}/gamma", SAME),
+        *tables.torch_linear(APPLE_BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
+        *tables.torch_linear(APPLE_BLOCK + "attn.proj", "block_{i}/attention/out"),
+        *tables.torch_mlp(APPLE_BLOCK + "mlp.", "fc1 fc3 fc2"),
         ("trunk.post_trunk_norm.weight", "norm/gamma", SAME),
         ("head.cls_token", "pool/probe", SAME),
-        *tables.torch_linear("head.k", "pool/attention/key"),
-        *tables.torch_linear("head.v", "pool/attention/value"),
-        *tables.torch_linear("head.linear", "pool/attention/out"),
+        *tables.torch_attention("head.", "- k v linear", "pool/attention/"),
         ("image_projector.weight", "projection/kernel", TRANSPOSED),
     ),
     ignored=(r"text_(encoder|projector)\..*", "log_logit_scale"),
     unsupported={r"trunk\.blocks\.\d+\.norm_1\.bias": "the mean over blocks of the first AIM"},
-    joined_heads=True,
-    needs_config=True,
     defaults=FAMILY.defaults,
     config=FAMILY.config,
 )

@@ -27,22 +27,17 @@ FLEXIVIT = "bilinear_antialias"  # its rule for positions
 
 def _read_kernel(kernel):
     """(P, P, C, D), or (P²·C, D) for square patches of colour in NaFlex models."""
-    if kernel.ndim == 4:
-        return kernel
     side = math.isqrt(kernel.shape[0] // 3)
-    return kernel.reshape(side, side, 3, -1)
+    return kernel if kernel.ndim == 4 else kernel.reshape(side, side, 3, -1)
 
 
 def _read_positions(position):
     """(1, N, D), or (rows, columns, D) in NaFlex models, -> (1, N, D)."""
-    if position.ndim == 3 and position.shape[0] != 1:
-        return position.reshape(1, -1, position.shape[-1])
-    return position
+    is_grid = position.ndim == 3 and position.shape[0] != 1
+    return position.reshape(1, -1, position.shape[-1]) if is_grid else position
 
 
 class BigVision(Family):
-    """npz files of google-research/big_vision."""
-
     def recognises(self, arrays):
         """Whether these are the names of this family, rather than of the older one."""
         prefix = self.prefix_of(arrays)
@@ -57,11 +52,9 @@ class BigVision(Family):
 
     def unstacked(self, tower):
         """Blocks that were stacked for `scan`, as arrays of their own."""
-        blocks = {}
-        for name, array in tower.items():
-            if not name.startswith("Transformer/encoderblock/"):
-                blocks[name] = array
-                continue
+        stacked = {n: a for n, a in tower.items() if n.startswith("Transformer/encoderblock/")}
+        blocks = {name: array for name, array in tower.items() if name not in stacked}
+        for name, array in stacked.items():
             if not array.size or not array.ndim or array.shape[0] > MAX_ARRAYS:
                 raise CheckpointError(f"{name!r} stacks no blocks. Received: shape {array.shape}.")
             for i, part in enumerate(array):
@@ -80,8 +73,7 @@ class BigVision(Family):
         # Positions were added before the class token came, which gets zeros; in files from before
         # that change it has a position already.
         if POSITION in canonical.arrays and evidence["class_token"]:
-            count = canonical.arrays[POSITION].shape[1]
-            if not _has_class_position(count, evidence):
+            if not _has_class_position(canonical.arrays[POSITION].shape[1], evidence):
                 canonical.add_zero_positions(at=0, count=1)
 
 
@@ -100,11 +92,8 @@ def _has_class_position(count, evidence):
         grid = size and grid_for(size, shape_of(evidence))
         if grid and math.prod(grid) in (count, count - 1):
             return math.prod(grid) == count - 1
-    return _is_square(count - 1) and not _is_square(count)
-
-
-def _is_square(count):
-    return math.isqrt(max(count, 0)) ** 2 == count
+    is_square = lambda n: math.isqrt(n) ** 2 == n  # noqa: E731
+    return is_square(count - 1) and not is_square(count)
 
 
 FAMILY = BigVision(

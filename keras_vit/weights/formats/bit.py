@@ -7,13 +7,12 @@ in the stems of hybrids; they are read, not written. timm's are `resnetv2_*_bit`
 Face `BitForImageClassification`.
 """
 
-import dataclasses
 import re
 
 from keras_vit.checks import pair
 from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
-from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
+from keras_vit.preprocessing import BIG_VISION, BIT
 from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.canonical import ROOT, Canonical, units_of
 from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Evidence
@@ -24,21 +23,14 @@ from keras_vit.weights.formats import google, huggingface, timm
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
 UNIT_PATH = "stage_{s}_unit_{u}/"
-HEAD = "head/kernel"
-
-
+CONV_1X1 = Layout(4, tables.matrix_of, lambda k: k[None, None])
 # timm's 1e-8 in place of the authors' 1e-10 beside the variance of a kernel is no obstacle to it:
 # timm reads the published files so.
 AS_BIT = {"numerics": ("bit", "timm")}
 
 
-@dataclasses.dataclass(frozen=True)
 class BiTFamily(Family):
     """A format of BiT."""
-
-    preprocessing: Preprocessing = BIT
-    # Version of the ResNet -> its constants, as `BiTVariant.numerics` names them.
-    numerics: dict = dataclasses.field(default_factory=dict)
 
     def read(self, contents, caller):
         arrays, origin, ignored = self.arrays_of(contents.arrays)
@@ -48,26 +40,28 @@ class BiTFamily(Family):
                 f"{ROOT!r} and units as well (canonical names)."
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
-        version = "v1" if "root/norm/gamma" in arrays else "v2"
         evidence = Evidence(caller)
+        evidence.config = contents.config
         evidence.add(
             ARRAYS,
             blocks=blocks,
             width=width,
-            version=version,
-            numerics=self.numerics[version],
+            version="v1" if "root/norm/gamma" in arrays else "v2",
             num_classes=units_of(arrays, "head"),
             channels=channels,
+            **self.defaults,
         )
-        evidence.config = contents.config
-        canonical = Canonical(self.name, arrays, origin, evidence, ignored, self.preprocessing)
-        canonical.model = "BiT"
+        canonical = Canonical(self.name, arrays, origin, evidence, ignored, BIT, model="BiT")
         self.complete(canonical, contents)
         evidence.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
         if size := evidence.caller.get("image_size"):
             evidence.add(CALLER, UNREPORTED, image_size=size)
         evidence["image_size"] = pair(evidence["image_size"], "image_size")
         return canonical
+
+
+def _big_transfer_norm(name, path):
+    return tables.two_rows(name, path, ("/gamma", "gamma"), ("/beta", "beta"), VECTOR, VECTOR)
 
 
 def _big_transfer_unit(unit):
@@ -79,10 +73,6 @@ def _big_transfer_unit(unit):
     return rows
 
 
-def _big_transfer_norm(name, path):
-    return tables.two_rows(name, path, ("/gamma", "gamma"), ("/beta", "beta"), VECTOR, VECTOR)
-
-
 BIG_TRANSFER = BiTFamily(
     name="google-research/big_transfer",
     sign=r"resnet/(root_block|block\d+)/",
@@ -91,35 +81,33 @@ BIG_TRANSFER = BiTFamily(
         ("resnet/root_block/standardized_conv2d/kernel", ROOT, SAME),
         *_big_transfer_unit("resnet/block{s}/unit{u:02}/"),
         *_big_transfer_norm("resnet/group_norm", "norm"),
-        ("resnet/head/conv2d/kernel", HEAD, Layout(4, tables.matrix_of, lambda k: k[None, None])),
+        ("resnet/head/conv2d/kernel", "head/kernel", CONV_1X1),
         ("resnet/head/conv2d/bias", "head/bias", SAME),
     ),
-    numerics={"v1": "bit", "v2": "bit"},
+    defaults={"numerics": "bit"},
     holds={"version": ("v2",)},
     computes={"numerics": ("bit",)},
 )
 
 
 class BigVision(BiTFamily):
-    """npz files of google-research/big_vision."""
-
     def recognises(self, arrays):
         """Whether these are the names of this family, rather than those of a hybrid."""
         names = [re.sub(self.stripped, "", name) for name in arrays]
-        stem = any(re.match(r"(root_block/)?conv_root/|block\d+/unit\d+/", name) for name in names)
-        return stem and not any(re.match(r"embedding/|Transformer/|cls$", name) for name in names)
+        is_hybrid = any(re.match(r"embedding/|Transformer/|cls$", name) for name in names)
+        return super().recognises(names) and not is_hybrid
 
     def prefix_of(self, file):
         return next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
 
     def complete(self, canonical, contents):
         if canonical.evidence["version"] == "v1":
-            canonical.preprocessing = BIG_VISION
+            canonical.evidence["numerics"], canonical.preprocessing = "google", BIG_VISION
 
 
 BIG_VISION_BIT = BigVision(
     name="google-research/big_vision (BiT)",
-    sign=r"(root_block/)?conv_root/|block\d+/unit\d+/conv1/",
+    sign=r"(root_block/)?conv_root/|block\d+/unit\d+/",
     stripped=r"^(params|opt/target)/",
     table=Table(
         ("[root_block/|]conv_root/kernel", ROOT, SAME),
@@ -127,31 +115,30 @@ BIG_VISION_BIT = BigVision(
         *tables.flax_norm("norm-pre-head", "norm", VECTOR),
         *tables.flax_dense("head", "head"),
     ),
-    numerics={"v1": "google", "v2": "bit_paper"},
+    defaults={"numerics": "bit_paper"},
 )
 
 
-def _torch_head(kernel):
-    """From a 1 x 1 convolution, or a matrix in files that were made from such."""
-    return kernel.T if kernel.ndim == 2 else tables.matrix_of(kernel.transpose(2, 3, 1, 0))
+TORCH_HEAD = Layout(  # from a 1 x 1 convolution, or a matrix in files that were made from such
+    None,
+    lambda k: k.T if k.ndim == 2 else tables.matrix_of(k.transpose(2, 3, 1, 0)),
+    lambda k: k.T[:, :, None, None],
+)
 
 
 class Timm(BiTFamily):
-    """State dicts of timm."""
-
     PUBLISHED = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 
     def complete(self, canonical, contents):
-        evidence = canonical.evidence
-        images = evidence.config.get("pretrained_cfg", {})
+        evidence, config = canonical.evidence, contents.config
+        images = config.get("pretrained_cfg", {})
         settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
         canonical.set_preprocessing(*timm.preprocessing_of(settings), images)
-        canonical.class_names = timm.class_names_of(evidence.config, evidence["num_classes"])
+        canonical.class_names = timm.class_names_of(config, evidence["num_classes"])
         if size := tuple(settings.get("input_size", ())[1:]):
             evidence.add(CONFIG, image_size=size)
 
     def json_files(self, model):
-        """`config.json` as timm's hub has it: the architecture and its arguments."""
         name = self.architecture(model.variant) or "resnetv2_50x1_bit"
         arguments = {"in_chans": model.channels, "num_classes": model.num_classes}
         config = timm.hub_config(model, name, model.variant.features, arguments)
@@ -160,9 +147,10 @@ class Timm(BiTFamily):
 
     def architecture(self, v):
         """timm's name for a model of this size, if it has one."""
-        rows = {name: BIT_VARIANTS[name] for name in self.PUBLISHED}
-        names = [n for n, row in rows.items() if (row.blocks, row.width) == (v.blocks, v.width)]
-        return f"resnetv2_{names[0][1:]}_bit" if names else None
+        for name in self.PUBLISHED:
+            if (BIT_VARIANTS[name].blocks, BIT_VARIANTS[name].width) == (v.blocks, v.width):
+                return f"resnetv2_{name[1:]}_bit"
+        return None
 
     def impossible(self, model):
         v = model.variant
@@ -179,33 +167,30 @@ TIMM = Timm(
     table=Table(
         *tables.torch_resnet("stem.conv", "stem.norm", "stages.{s}.blocks.{u}"),
         *tables.torch_norm("norm", "norm"),
-        ("head.fc.weight", HEAD, Layout(None, _torch_head, lambda k: k.T[:, :, None, None])),
+        ("head.fc.weight", "head/kernel", TORCH_HEAD),
         ("head.fc.bias", "head/bias", SAME),
     ),
-    numerics={"v1": "timm", "v2": "timm"},
+    defaults={"numerics": "timm"},
     computes=AS_BIT,
     holds={"version": ("v2",)},
 )
 
 
 class HuggingFace(BiTFamily):
-    """Folders of Hugging Face transformers."""
-
     def complete(self, canonical, contents):
-        evidence, processor = canonical.evidence, contents.processor
-        config = evidence.config
+        evidence, config, processor = canonical.evidence, contents.config, contents.processor
         canonical.set_preprocessing(*huggingface.preprocessing_of(processor), processor)
         canonical.class_names = huggingface.class_names_of(config, evidence["num_classes"])
-        size = processor.get("crop_size", processor.get("size"))
-        if size:
+        if size := processor.get("crop_size", processor.get("size")):
             evidence.add(CONFIG, image_size=huggingface_images.sides_of(size))
-        v = BiTVariant(*(evidence[name] for name in ("blocks", "width", "version", "numerics")))
+        v = BiTVariant(*(evidence[name] for name in ("blocks", "width", "version")))
         expected = self.architecture(v, evidence["channels"])
-        plain = lambda value: value.upper() if value in ("same", "Same") else value  # noqa: E731
-        wrong = {k: config[k] for k, e in expected.items() if k in config and plain(config[k]) != e}
-        wrong.pop("output_stride", None)
-        if config.get("output_stride", 32) < 2 ** (len(v.blocks) + 1):  # it would dilate instead
-            wrong["output_stride"] = config["output_stride"]
+        stated = {key: config[key] for key in expected if key in config}
+        if str(stated.get("global_padding")).lower() == "same":
+            stated["global_padding"] = "SAME"
+        if stated.get("output_stride", 32) >= _stride(v):  # a smaller one would dilate instead
+            stated.pop("output_stride", None)
+        wrong = {key: value for key, value in stated.items() if value != expected[key]}
         if wrong:
             raise CheckpointError(
                 "The config.json does not fit its arrays, or is of a ResNet that is no BiT. "
@@ -227,7 +212,7 @@ class HuggingFace(BiTFamily):
             "width_factor": 1,
             "hidden_act": "relu",
             "num_channels": channels,
-            "output_stride": max(2 ** (len(v.blocks) + 1), 32),
+            "output_stride": max(_stride(v), 32),
         }
 
     def write(self, model, arrays):
@@ -235,7 +220,6 @@ class HuggingFace(BiTFamily):
         return huggingface.with_prefix(super().write(model, arrays), prefix)
 
     def json_files(self, model):
-        """`config.json` and `preprocessor_config.json`."""
         stages = [f"stage{i}" for i in range(1, len(model.variant.blocks) + 1)]
         config = {
             "architectures": ["BitForImageClassification" if model.num_classes else "BitModel"],
@@ -254,6 +238,11 @@ class HuggingFace(BiTFamily):
         return {"config.json": config, "preprocessor_config.json": processor}
 
 
+def _stride(v):
+    """Pixels of the image for each of the last stage."""
+    return 2 ** (len(v.blocks) + 1)
+
+
 HUGGING_FACE = HuggingFace(
     name="Hugging Face transformers (BiT)",
     model_types=("bit",),
@@ -264,10 +253,9 @@ HUGGING_FACE = HuggingFace(
             "embedder.convolution", "embedder.norm", "encoder.stages.{s}.layers.{u}"
         ),
         *tables.torch_norm("norm", "norm"),
-        ("classifier.1.weight", HEAD, tables.TRANSPOSED),
-        ("classifier.1.bias", "head/bias", SAME),
+        *tables.torch_linear("classifier.1", "head"),
     ),
-    numerics={"v1": "timm", "v2": "timm"},
+    defaults={"numerics": "timm"},
     computes=AS_BIT,
 )
 

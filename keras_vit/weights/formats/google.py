@@ -5,8 +5,10 @@ They exist in two generations, which number the modules of a block differently (
 published one is written.
 
 A row of `ROWS` is (name in the file, path of the model's variable, `Layout` of the array); of
-`[2|1]` both are read and the first is written. What arrays do not tell is in `defaults`, or in a
-`config.json`. `holds` are values that a file can have, `computes` those that the authors' code has.
+`[2|1]` both are read and the first is written. The loops that apply the rows to each array of a
+file are `Table.read` and `Table.write` in weights/tables.py. What arrays do not tell is in
+`defaults`, or in a `config.json`. `holds` are values that a file can have, `computes` those that
+the authors' code has.
 """
 
 from keras_vit.weights import tables
@@ -44,8 +46,6 @@ ROWS = (
 
 
 class Google(Family):
-    """npz files of google-research/vision_transformer."""
-
     def obstacles(self, model):
         """As of every family, and the mean, which the authors take over the class token too."""
         v = model.variant

@@ -6,16 +6,17 @@ tanh, on the class token).
 """
 
 import dataclasses
+import math
 import re
 
 import numpy as np
 
 from keras_vit.layers.resample import resize_grid
+from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import find_image_size, grid_for, learned_tokens, shape_of
-from keras_vit.weights.family import ANY, Family, reasons
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
+from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.formats import timm
 from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
 from keras_vit.weights.tables import CONV, SAME, Table
@@ -44,6 +45,8 @@ KEYS = {  # of every config.json -> arguments of the model
 }
 SETTINGS = {**KEYS, "hidden_act": ("gelu", ACTIVATIONS), "layer_norm_eps": "epsilon"}
 TABLES = ("learned_1d", "learned_2d", "sincos_2d")  # positions that are a vector per token
+HOLDS = {"registers": (0,), "position": TABLES, "activation": ANY}  # of most of these classes
+FLAT = ("class_token", "learned_positions")  # keys that `flat_config` adds, and no file has
 HEADS = r"((cls_|distillation_)?classifier|visual_projection)\."  # beside the inner model
 EMBEDDINGS = (
     ("embeddings.cls_token", "patch_encoder/class_token", SAME),
@@ -56,8 +59,7 @@ LAYERS = (
     *tables.torch_norm(BLOCK + "layernorm_before", "block_{i}/norm_1"),
     *ATTENTION,
     *tables.torch_norm(BLOCK + "layernorm_after", "block_{i}/norm_2"),
-    *tables.torch_linear(BLOCK + "[intermediate.dense|mlp.fc1]", "block_{i}/mlp/dense_1"),
-    *tables.torch_linear(BLOCK + "[output.dense|mlp.fc2]", "block_{i}/mlp/dense_2"),
+    *tables.torch_mlp(BLOCK, "[intermediate.dense|mlp.fc1] [output.dense|mlp.fc2]"),
 )
 
 
@@ -69,12 +71,10 @@ class HuggingFace(Family):
     needs_config: bool = True
     ignored: tuple = (r"embeddings\.mask_token",)
     unlike: str = r"(?!)"  # pattern of a name that only another of these families has
-    model_type: str = "vit"  # as it is written
-    with_head: str = "ViTForImageClassification"
-    without_head: str = "ViTModel"
-    head_pools: tuple = ("token",)  # what the head sees
-    prefix: str = "vit."  # of the inner model, which a model with a head has
-    constants: dict = dataclasses.field(default_factory=dict)  # what config.json always says
+    model_type: str = "vit"  # as it is written; the inner model of one with a head has this name
+    title: str = "ViT"  # what the names of its classes begin with
+    head_pools: tuple = ("token",)  # what the head sees; empty where no class has a head
+    has_pooler: bool = False
 
     def recognises(self, arrays):
         others = any(re.match(self.unlike, name) for name in arrays) or lacks_key_bias(arrays)
@@ -88,17 +88,15 @@ class HuggingFace(Family):
 
     def complete(self, canonical, contents):
         evidence, config = canonical.evidence, canonical.evidence.config
-        if evidence["representation_size"] and config.get("pooler_act", "tanh") != "tanh":
-            raise CheckpointError(
-                f"The pooler uses {config['pooler_act']!r}; expected 'tanh', the activation of "
-                "the pre-logits layer."
-            )
-        # The pooler reads the first token: a caller who asks for another pooling wants the tokens.
-        if evidence["representation_size"] and not evidence["class_token"]:
-            evidence["pool"] = "first"
-        wanted = evidence.caller
-        if wanted.get("pool", evidence["pool"]) != evidence["pool"]:
-            if "head/kernel" not in canonical.arrays and not wanted.get("representation_size"):
+        if evidence["representation_size"]:
+            if config.get("pooler_act", "tanh") != "tanh":
+                raise unsupported(f"a pooler with pooler_act={config['pooler_act']!r}, not 'tanh'")
+            # The pooler reads the first token; who asks for another pooling wants the tokens.
+            if not evidence["class_token"]:
+                evidence["pool"] = "first"
+            wants_tokens = evidence.caller.get("pool", evidence["pool"]) != evidence["pool"]
+            is_asked_for = evidence.caller.get("representation_size")
+            if wants_tokens and not is_asked_for and "head/kernel" not in canonical.arrays:
                 evidence["representation_size"] = None
         activation, usual = evidence["gelu"], "silu" if evidence["mlp"] == "swiglu" else "gelu_"
         evidence["activation"] = None if activation.startswith(usual) else activation
@@ -107,36 +105,37 @@ class HuggingFace(Family):
         canonical.class_names = class_names_of(config, evidence["num_classes"])
 
     def write(self, model, arrays):
-        return with_prefix(super().write(model, arrays), self.prefix if model.num_classes else "")
+        prefix = f"{self.model_type}." if model.num_classes else ""
+        return with_prefix(super().write(model, arrays), prefix)
 
     def config_for(self, model):
-        v, config = model.variant, super().config_for(model)
-        if "pooler_act" in self.constants:
-            config["pooler_output_size"] = v.representation_size or v.width
+        v, config = model.variant, {**super().config_for(model), **parts_of(model, self)}
+        if self.has_pooler:
+            config |= {"pooler_act": "tanh", "pooler_output_size": v.representation_size or v.width}
         return {**config, "hidden_act": hidden_act(v)}
 
     def impossible(self, model):
         v, has_head = model.variant, bool(model.num_classes)
+        head = f"pool={v.pool!r} and a head" if self.head_pools else "a head"
         removed = " (transformers 5 has removed ViTHybrid)" * (self.model_type == "vit")
         return super().impossible(model) + reasons(
             {
                 f"stem={v.stem}{removed}": v.stem is not None,
                 "representation_size and a head": v.representation_size and has_head,
-                f"pool={v.pool!r} and a head": v.pool not in self.head_pools and has_head,
-                "a head": has_head and not self.with_head,
+                head: has_head and v.pool not in self.head_pools,
             }
         )
 
     def json_files(self, model):
-        """`config.json` and `preprocessor_config.json`."""
         config = {
-            "architectures": [self.with_head if model.num_classes else self.without_head],
+            "architectures": [
+                f"{self.title}{'ForImageClassification' if model.num_classes else 'Model'}"
+            ],
             "model_type": self.model_type,
             "attention_probs_dropout_prob": 0.0,
             "hidden_dropout_prob": 0.0,
             "initializer_range": 0.02,
             "torch_dtype": "float32",
-            **self.constants,
             **self.config_for(model),
             **labels(model),
         }
@@ -171,14 +170,8 @@ FAMILY = HuggingFace(
         "stem_numerics": "timm",
     },
     config={**SETTINGS, "qkv_bias": "qkv_bias"},
-    holds={
-        "class_token": (True,),
-        "registers": (0,),
-        "position": TABLES,
-        "pool": ("token", "mean", None),
-        "activation": ANY,
-    },
-    constants={"pooler_act": "tanh"},
+    holds={**HOLDS, "class_token": (True,), "pool": ("token", "mean", None)},
+    has_pooler=True,
 )
 
 
@@ -188,39 +181,46 @@ def hidden_act(v):
     return tables.key_of(ACTIVATIONS, v.activation or usual)
 
 
+def parts_of(model, family):
+    """What `config.json` says of the arrays of a model, by the keys of the `parts` of a family."""
+    names = {variable.path for variable in model.weights}
+    return {key: part in names for key, part in family.parts.items() if key not in FLAT}
+
+
 def lacks_key_bias(arrays):
     """Whether queries have a bias and keys none, beside the patches of `FAMILY`: as in BEiT."""
-    patches, query, key = (
-        any(re.match(pattern, name) for name in arrays)
-        for pattern in (
-            FAMILY.sign,
-            r".*attention\.(attention\.query|q_proj)\.bias$",
-            r".*attention\.(attention\.key|k_proj)\.bias$",
-        )
-    )
-    return patches and query and not key
+    has = lambda pattern: any(re.match(pattern, name) for name in arrays)  # noqa: E731
+    query, key = (rf".*attention\.(attention\.{n}|{n[0]}_proj)\.bias$" for n in ("query", "key"))
+    return has(FAMILY.sign) and has(query) and not has(key)
 
 
 def to_the_grid(canonical):
     """Resamples positions to the grid of the config where it is no square, as transformers does.
 
     The libraries of some families take every table for that of a square and resample it in each
-    call whose image is none, also in one of the size that the config names.
+    call whose image is none, also in one of the size that the config names. Tables of offsets, of
+    rows by columns, they take for those of columns by rows.
     """
-    evidence, size = canonical.evidence, canonical.evidence.from_config("image_size")
-    caller = evidence.caller
-    if POSITION not in canonical.arrays or size is None or caller.get("file_image_size"):
+    evidence, arrays = canonical.evidence, canonical.arrays
+    size, shape = evidence.from_config("image_size"), shape_of(evidence)
+    grid = size and grid_for(size, shape)
+    if not grid or grid[0] == grid[1] or evidence.caller.get("file_image_size"):
         return
-    first, patches = np.split(canonical.arrays[POSITION], [learned_tokens(evidence)], axis=1)
-    shape, count = shape_of(evidence), patches.shape[1]
-    grid, side = grid_for(find_image_size(count, shape, {}, size)[0], shape), int(count**0.5)
-    if grid[0] == grid[1] or side * side != count:
+    learned, offsets = learned_tokens(evidence), [n for n in arrays if n.endswith("/table")]
+    old = grid[::-1] if offsets else (math.isqrt(math.prod(grid)),) * 2
+    count = arrays[POSITION].shape[1] - learned if POSITION in arrays else 0
+    if not offsets and not count == math.prod(old) == math.prod(grid):
         return
-    if caller.get("image_size"):  # to which they are resampled at once
-        evidence["image_size"] = tuple(side * stride for stride in shape.stride)
-    else:
-        table = resize_grid(patches[0], (side, side), grid, evidence["interpolation"])
-        canonical.arrays[POSITION] = np.concatenate([first, table[None]], axis=1)
+    if evidence.caller.get("image_size"):  # to which they are resampled at once
+        evidence["image_size"] = tuple(n * stride for n, stride in zip(old, shape.stride))
+        return
+    for name in offsets:
+        table = arrays[name].astype("float64")
+        arrays[name] = resize_offsets(table, old, grid, "bilinear")
+    if not offsets:
+        first, patches = np.split(arrays[POSITION], [learned], axis=1)
+        table = resize_grid(patches[0], old, grid, evidence["interpolation"])
+        arrays[POSITION] = np.concatenate([first, table[None]], axis=1)
 
 
 def not_square(model):

@@ -8,16 +8,16 @@ for the others it is a register.
 import dataclasses
 import re
 
-from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import grid_for, relative_table, shape_of
-from keras_vit.weights.family import ANY, like, reasons
+from keras_vit.weights.evidence import relative_table
+from keras_vit.weights.family import ANY, like, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.tables import SAME, Table
 
-BIASES = "relative_position_bias.relative_position_bias_table"
+BLOCK = huggingface.BLOCK
+BIASES = "relative_position_bias_table"
 REGISTERS, DISTILLATION = "patch_encoder/registers", "patch_encoder/distillation_token"
 
 
@@ -34,13 +34,10 @@ class Beit(huggingface.HuggingFace):
         configured = evidence.from_config("pool")
         super().complete(canonical, contents)
         names = (POSITION, "position/table", "position_0/table")
-        if sum(name in arrays for name in names) > 1:
-            raise CheckpointError(
-                "The file has several kinds of positions, of which a model here has one: "
-                f"{[origin[name] for name in names if name in arrays]}."
-            )
+        positions = [origin[name] for name in names if name in arrays]
+        if len(positions) > 1:
+            raise unsupported(f"several kinds of positions, {positions},")
         after = "pooler.layernorm" in origin.get("norm/gamma", "")
-        evidence["norm_after_pool"] = after
         # Masked pre-training has a norm of its own, whatever the config says of pooling.
         pools = "norm/gamma" in arrays and not any(n.startswith("lm_head") for n in contents.arrays)
         if pools and configured and (configured == "mean") != after:
@@ -48,39 +45,22 @@ class Beit(huggingface.HuggingFace):
                 "The config.json is of another model; it says use_mean_pooling="
                 f"{configured == 'mean'}, and the file has {origin['norm/gamma']!r}."
             )
+        evidence["norm_after_pool"] = after
         if after:
             evidence["pool"] = "mean"
-        if after and evidence.caller.get("pool", "mean") not in ("mean", "token"):
-            # Without its pooling the model has no last norm.
-            evidence["norm_after_pool"], evidence["final_norm"] = False, False
-            canonical.leave_out("norm/")
+            if evidence.caller.get("pool", "mean") not in ("mean", "token"):
+                # Without its pooling the model has no last norm.
+                evidence["norm_after_pool"], evidence["final_norm"] = False, False
+                canonical.leave_out("norm/")
         if relative_table(arrays) is not None:
             evidence["interpolation"] = "bilinear"
-            self._swap_sides(canonical)
         huggingface.to_the_grid(canonical)
-
-    @staticmethod
-    def _swap_sides(canonical):
-        """Takes tables of rows by columns for those of columns by rows, as transformers does."""
-        evidence, shape = canonical.evidence, shape_of(canonical.evidence)
-        size = evidence.from_config("image_size")
-        grid = size and grid_for(size, shape)
-        if not grid or grid[0] == grid[1] or evidence.caller.get("file_image_size"):
-            return
-        if evidence.caller.get("image_size"):  # to which they are resized at once
-            sides = zip(grid[::-1], shape.stride)
-            evidence["image_size"] = tuple(count * stride for count, stride in sides)
-            return
-        for name in [name for name in canonical.arrays if name.endswith("/table")]:
-            table = canonical.arrays[name].astype("float64")
-            canonical.arrays[name] = resize_offsets(table, grid[::-1], grid, "bilinear")
 
     def write(self, model, arrays):
         file = super().write(model, arrays)
         if not model.variant.norm_after_pool:
             return file
-        last = rf"^({re.escape(self.prefix)})?layernorm\."
-        return {re.sub(last, r"\1pooler.layernorm.", name): a for name, a in file.items()}
+        return {re.sub(r"^(beit\.)?layernorm", r"\1pooler.layernorm", n): file[n] for n in file}
 
     def config_for(self, model):
         v = model.variant
@@ -88,8 +68,6 @@ class Beit(huggingface.HuggingFace):
             **super().config_for(model),
             "use_mean_pooling": v.norm_after_pool,
             "layer_scale_init_value": v.layer_scale or 0.0,
-            "use_relative_position_bias": v.is_relative and v.position_at == "every_layer",
-            "use_shared_relative_position_bias": v.is_relative and v.position_at == "shared",
             "use_absolute_position_embeddings": v.position in huggingface.TABLES,
             "drop_path_rate": 0.0,
         }
@@ -106,8 +84,6 @@ class Beit(huggingface.HuggingFace):
 
 
 class Deit(huggingface.HuggingFace):
-    """DeiT with its distillation token."""
-
     def complete(self, canonical, contents):
         evidence = canonical.evidence
         if "head_distillation/kernel" not in canonical.arrays:
@@ -126,14 +102,14 @@ class Deit(huggingface.HuggingFace):
     def json_files(self, model):
         files = super().json_files(model)
         if model.variant.distillation:
-            files["config.json"]["architectures"] = [f"{self.with_head}WithTeacher"]
+            files["config.json"]["architectures"] = ["DeiTForImageClassificationWithTeacher"]
         return files
 
     def impossible(self, model):
         v = model.variant
         tokens = f"registers={v.registers}, distillation={v.distillation}"
         rows = {
-            tokens: v.registers + int(v.distillation) != 1,
+            tokens: v.registers + v.distillation != 1,
             "distillation=True without heads": v.distillation and not model.num_classes,
         }
         return super().impossible(model) + reasons(rows)
@@ -147,17 +123,13 @@ BEIT = Beit(
     table=Table(
         *huggingface.EMBEDDINGS,
         *huggingface.LAYERS,
-        (huggingface.BLOCK + "lambda_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
+        (BLOCK + "lambda_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
         (
-            huggingface.BLOCK + f"[attention.attention.{BIASES}|{BIASES}]",
+            BLOCK + "[attention.attention.|]relative_position_bias." + BIASES,
             "position_{i}/table",
             SAME,
         ),
-        (
-            f"[encoder.{BIASES}|shared_position_bias.relative_position_bias_table]",
-            "position/table",
-            SAME,
-        ),
+        ("[encoder.relative|shared]_position_bias." + BIASES, "position/table", SAME),
         *tables.torch_norm("[layernorm|pooler.layernorm]", "norm"),
         *tables.torch_linear("classifier", "head"),
     ),
@@ -171,14 +143,13 @@ BEIT = Beit(
         "layer_scale_init_value": "layer_scale",
     },
     holds={
+        **huggingface.HOLDS,
         "class_token": (True,),
-        "registers": (0,),
         "representation_size": (None,),
         "position": (*huggingface.TABLES, "relative_2d", "none"),
         "position_at": ("input", "every_layer", "shared"),
         "pool": ("token", "mean", None),
         "biases": ("no_key",),
-        "activation": ANY,
         "layer_scale": ANY,
     },
     model_types=("beit", "data2vec-vision"),
@@ -189,9 +160,7 @@ BEIT = Beit(
         "use_absolute_position_embeddings": POSITION,
     },
     model_type="beit",
-    with_head="BeitForImageClassification",
-    without_head="BeitModel",
-    prefix="beit.",
+    title="Beit",
     head_pools=("token", "mean"),
 )
 DEIT = like(
@@ -212,9 +181,7 @@ DEIT = like(
     holds={**huggingface.FAMILY.holds, "registers": (0, 1), "distillation": ANY},
     model_types=("deit",),
     model_type="deit",
-    with_head="DeiTForImageClassification",
-    without_head="DeiTModel",
-    prefix="deit.",
+    title="DeiT",
 )
 # Its files have the names of ViT's, which reads them.
 IJEPA = dataclasses.replace(
@@ -222,12 +189,10 @@ IJEPA = dataclasses.replace(
     name="Hugging Face IJepa",
     sign=r"(?!)",
     model_type="ijepa",
-    with_head="IJepaForImageClassification",
-    without_head="IJepaModel",
-    prefix="ijepa.",
+    title="IJepa",
     head_pools=("mean",),
     holds={
-        **huggingface.FAMILY.holds,
+        **huggingface.HOLDS,
         "class_token": (False,),
         "pool": ("mean", None),
         "representation_size": (None,),

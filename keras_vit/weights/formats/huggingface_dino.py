@@ -3,7 +3,7 @@
 The head of Dinov2 sees the class token and the mean of the patches, one after the other; its
 registers have no positions. DINOv3 has rotary positions and no head.
 
-A file is recognised by `sign`, the pattern of a name in it. By a row of `LAYERS` its array
+A file is recognised by `sign`, the pattern of a name in it. By a row of `_layers` its array
 `encoder.layer.3.layer_scale1.lambda1` becomes `block_3/layer_scale_1/gamma`, the path of the
 model's variable, in `canonical.arrays`; to write, the row is read from right to left. By `config`
 `layerscale_value` of `config.json` becomes the argument `layer_scale` in `canonical.evidence`,
@@ -28,6 +28,7 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
+GATED = "gate_proj up_proj down_proj"  # the linear maps of an MLP with a gate
 LINEAR = {  # names of `Extensions.biases` -> layers of a block
     **{part: (f"attention/{part}",) for part in PARTS},
     "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
@@ -58,16 +59,17 @@ class Dino(huggingface.HuggingFace):
         return super().impossible(model) + reasons(lacks_scale)
 
 
-@dataclasses.dataclass(frozen=True)
 class Dinov2(Dino):
     """Dinov2 with one class of MLP, with registers or without."""
 
-    registers: bool = False
     mask_axes = 1
 
     def recognises(self, arrays):
         has_registers = any(name.endswith("embeddings.register_tokens") for name in arrays)
-        return super().recognises(arrays) and has_registers == self.registers
+        return super().recognises(arrays) and has_registers == self.has_registers()
+
+    def has_registers(self):
+        return "num_register_tokens" in self.config
 
     def complete(self, canonical, contents):
         evidence = canonical.evidence
@@ -93,14 +95,13 @@ class Dinov2(Dino):
         return super().write(model, arrays)
 
     def config_for(self, model):
-        mlp = {"mlp_ratio": _ratio(model.variant), "use_swiglu_ffn": model.variant.mlp == "swiglu"}
-        return {**super().config_for(model), **mlp}
+        return {**super().config_for(model), "mlp_ratio": _ratio(model.variant)}
 
     def impossible(self, model):
         v = model.variant
         rows = {
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
-            f"registers={v.registers}": self.registers != bool(v.registers),
+            f"registers={v.registers}": self.has_registers() != bool(v.registers),
         }
         return super().impossible(model) + reasons(rows) + huggingface.not_square(model)
 
@@ -117,8 +118,6 @@ def _ratio(v):
 
 
 class Dinov3(Dino):
-    """DINOv3ViT."""
-
     mask_axes = 2
 
     def flat_config(self, contents):
@@ -129,25 +128,26 @@ class Dinov3(Dino):
         return {**contents.config, **{k: rope[k] for k in ("rope_theta",) if k in rope}}
 
     def complete(self, canonical, contents):
-        evidence = canonical.evidence
+        evidence, arrays = canonical.evidence, canonical.arrays
         super().complete(canonical, contents)
         rotary, temperature = ROTARIES["dinov3"], evidence.from_config("rotary")
         if temperature is None:
             evidence.settle(CUSTOM, rotary=rotary)
         else:
             evidence["rotary"] = dataclasses.replace(rotary, temperature=temperature)
-        _complete_biases(canonical)
+        # Some linear maps have a bias where others have none, as a config may say; these get zeros.
+        has_bias = lambda layer: f"block_0/{layer}/bias" in arrays  # noqa: E731
+        biased = {name for name, layers in LINEAR.items() if any(map(has_bias, layers))}
+        evidence["biases"], evidence["qkv_bias"] = smallest_fitting(biased)
+        given = set(BIASES[evidence["biases"]]) - (set() if evidence["qkv_bias"] else QKV)
+        for layer in [layer for name in given - biased for layer in LINEAR[name]]:
+            evidence.assumed["biases"] = "zeros where the file has none"
+            for i in range(evidence["depth"]):
+                canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
 
     def config_for(self, model):
-        v = model.variant
-        return {
-            **super().config_for(model),
-            **{f"{part}_bias": v.qkv_bias and v.has_bias(part) for part in PARTS[:3]},
-            "proj_bias": v.has_bias("out"),
-            "mlp_bias": v.has_bias("mlp"),
-            "use_gated_mlp": v.mlp == "swiglu",
-            "rope_theta": float(v.rotary.temperature),
-        }
+        rope_theta = float(model.variant.rotary.temperature)
+        return {**super().config_for(model), "rope_theta": rope_theta}
 
     def write(self, model, arrays):
         file, v = super().write(model, arrays), model.variant
@@ -163,64 +163,43 @@ class Dinov3(Dino):
         return super().impossible(model) + reasons(other)
 
 
-def _complete_biases(canonical):
-    """Adds zeros where some linear maps have a bias and others have none, as a config may say."""
-    evidence, arrays = canonical.evidence, canonical.arrays
-    has_bias = lambda layer: f"block_0/{layer}/bias" in arrays  # noqa: E731
-    biased = {name for name, layers in LINEAR.items() if any(map(has_bias, layers))}
-    evidence["biases"], evidence["qkv_bias"] = smallest_fitting(biased)
-    given = set(BIASES[evidence["biases"]]) - (set() if evidence["qkv_bias"] else QKV)
-    for name in given - biased:
-        for layer in LINEAR[name]:
-            for i in range(evidence["depth"]):
-                canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
-                evidence.assumed["biases"] = "zeros where the file has none"
+def _layers(block):
+    return [
+        *tables.torch_norm(block + "norm{n}", "block_{i}/norm_{n}"),
+        (block + "layer_scale{n}.lambda1", "block_{i}/layer_scale_{n}/gamma", SAME),
+    ]
 
 
 HOLDS = {
     "class_token": (True,),
-    "registers": ANY,
-    "layer_scale": ANY,
-    "activation": ANY,
-    "mlp": ANY,
     "representation_size": (None,),
     "norm_after_pool": (False,),
+    **dict.fromkeys(("registers", "layer_scale", "activation", "mlp"), ANY),
 }
-LAYERS = (
-    *tables.torch_norm("norm{n}", "block_{i}/norm_{n}"),
-    ("layer_scale{n}.lambda1", "block_{i}/layer_scale_{n}/gamma", SAME),
-)
-PLAIN_MLP = tables.torch_linear("mlp.fc{n}", "block_{i}/mlp/dense_{n}")
-GATED_MLP = (
-    *tables.torch_linear("mlp.gate_proj", "block_{i}/mlp/gate"),
-    *tables.torch_linear("mlp.up_proj", "block_{i}/mlp/dense_1"),
-    *tables.torch_linear("mlp.down_proj", "block_{i}/mlp/dense_2"),
-)
-PACKED_MLP = (  # as in files; the modules of transformers 5 are those of `GATED_MLP`
-    *tables.torch_linear("mlp.weights_in", "block_{i}/mlp/[gate|dense_1]"),
-    *tables.torch_linear("mlp.weights_out", "block_{i}/mlp/dense_2"),
-)
-
-
-def _in(block, rows):
-    return [(block + name, canonical, layout) for name, canonical, layout in rows]
 
 
 def _dinov2(is_gated, registers):
-    name = "Dinov2WithRegisters" if registers else "Dinov2"
+    title = "Dinov2WithRegisters" if registers else "Dinov2"
     model_type = "dinov2_with_registers" if registers else "dinov2"
-    mlp = (*PACKED_MLP, *GATED_MLP) if is_gated else PLAIN_MLP
+    mlp = huggingface.BLOCK + "mlp."
+    plain = tables.torch_linear(mlp + "fc{n}", "block_{i}/mlp/dense_{n}")
+    packed = (  # as in files; the modules of transformers 5 are those of a gated MLP
+        *tables.torch_linear(mlp + "weights_in", "block_{i}/mlp/[gate|dense_1]"),
+        *tables.torch_linear(mlp + "weights_out", "block_{i}/mlp/dense_2"),
+        *tables.torch_mlp(mlp, GATED),
+    )
     signs = r"(weights_in|gate_proj)" if is_gated else "fc1"
     settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
     return Dinov2(
-        name=f"Hugging Face {name}",
+        name=f"Hugging Face {title}",
         sign=rf"(.*\.)?encoder\.layer\.\d+\.mlp\.{signs}\.weight$",
         stripped=rf"^{model_type}\.",
         table=Table(
             *huggingface.EMBEDDINGS,
             ("embeddings.register_tokens", REGISTERS, SAME),
             *huggingface.ATTENTION,
-            *_in(huggingface.BLOCK, (*LAYERS, *mlp)),
+            *_layers(huggingface.BLOCK),
+            *(packed if is_gated else plain),
             *tables.torch_norm("layernorm", "norm"),
             *tables.torch_linear("classifier", "head"),
         ),
@@ -245,11 +224,8 @@ def _dinov2(is_gated, registers):
         model_types=(model_type,),
         parts={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
         model_type=model_type,
-        with_head=f"{name}ForImageClassification",
-        without_head=f"{name}Model",
+        title=title,
         head_pools=("token_mean",),
-        prefix=f"{model_type}.",
-        registers=registers,
     )
 
 
@@ -262,39 +238,27 @@ DINOV3 = Dinov3(
         ("embeddings.register_tokens", REGISTERS, SAME),
         *tables.torch_linear("embeddings.patch_embeddings", "patch_encoder/projection", CONV),
         *tables.torch_attention(DINOV3_BLOCK + "attention.", "q_proj k_proj v_proj o_proj"),
-        *_in(DINOV3_BLOCK, (*LAYERS, *GATED_MLP)),
+        *_layers(DINOV3_BLOCK),
+        *tables.torch_mlp(DINOV3_BLOCK + "mlp.", GATED),
         *tables.torch_norm("norm", "norm"),
     ),
-    defaults={
-        "gelu": "gelu_erf",
-        "interpolation": "bicubic",
-        "epsilon": 1e-5,
-        "position": "none",
-    },
+    defaults={"gelu": "gelu_erf", "interpolation": "bicubic", "epsilon": 1e-5, "position": "none"},
     config={
         **huggingface.SETTINGS,
         "num_register_tokens": "registers",
         "layerscale_value": "layer_scale",
         "rope_theta": "rotary",
-        "query_bias": "qkv_bias",
     },
-    holds={
-        **HOLDS,
-        "position": ("none",),
-        "rotary": ANY,
-        "biases": ANY,
-        "pool": ("token", None),
-    },
+    holds={**HOLDS, "position": ("none",), "rotary": ANY, "biases": ANY, "pool": ("token", None)},
     model_types=("dinov3_vit",),
     parts={
-        **{f"{part}_bias": f"block_0/attention/{part}/bias" for part in ("key", "value")},
+        **{f"{part}_bias": f"block_0/attention/{part}/bias" for part in PARTS[:3]},
         "proj_bias": "block_0/attention/out/bias",
         "mlp_bias": "block_0/mlp/dense_1/bias",
         "use_gated_mlp": "block_0/mlp/gate/kernel",
     },
     model_type="dinov3_vit",
-    with_head="",
-    without_head="DINOv3ViTModel",
-    prefix="",
+    title="DINOv3ViT",
+    head_pools=(),
 )
 FAMILIES = (*DINOV2, DINOV3)

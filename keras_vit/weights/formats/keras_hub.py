@@ -8,6 +8,7 @@ Keras names variables by number: 0 is a kernel or gamma, 1 a bias or beta.
 KerasHub computes GELU exactly, and its `"gap"` averages all tokens, the class token too.
 """
 
+import itertools
 import re
 
 import numpy as np
@@ -17,11 +18,12 @@ from keras_vit.weights.canonical import POSITION
 from keras_vit.weights.evidence import CALLER, CONFIG, CUSTOM
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError, read_hdf5, read_json
-from keras_vit.weights.tables import FLAX_PATCHES, PARTS, SAME, Layout, Table, two_rows
+from keras_vit.weights.tables import FLAX_PATCHES, SAME, Layout, Table, two_rows
 
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
 ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
+TABLE = Layout(2, lambda table: table[None], lambda table: table[0])
 
 
 def _dense(name, path, layout=SAME):
@@ -33,8 +35,6 @@ def _norm(name, path):
 
 
 class KerasHub(Family):
-    """Presets of KerasHub, or one of their files."""
-
     def plain_name(self, name, file):
         """Keras numbers layers of a kind from the second one."""
         name = name.replace("/vi_t_encoder_block/", "/vi_t_encoder_block_0/")
@@ -68,23 +68,93 @@ class KerasHub(Family):
         return {**{k: task[k] for k in ("pooling", "activation") if k in task}, **backbone}
 
     def complete(self, canonical, contents):
-        evidence = canonical.evidence
-        channels = evidence["channels"]
+        evidence, channels = canonical.evidence, canonical.evidence["channels"]
         if shape := evidence.from_config("image_size"):
-            if len(shape) != 3 or channels not in shape[::2]:
-                raise CheckpointError(
-                    f"The config.json says image_shape={shape}, and the arrays have {channels} "
-                    "channels: it is of another model."
-                )
             # The channels come first in a model for `data_format="channels_first"`.
             evidence["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
-        _add_zero_biases(canonical)
+        evidence["biases"] = "all"  # one that the model was built without is of zeros
+        missing = [key for key in self.parts if not evidence.config.get(key, True)]
+        for argument, i in itertools.product(missing, range(evidence["depth"])):
+            layer = self.parts[argument].replace("block_0", f"block_{i}").removesuffix("/bias")
+            for name in (layer, layer.replace("dense_1", "dense_2")):
+                canonical.add_zero_bias(name, f"{argument}=False")
         _choose_pool(evidence)
         activation = evidence.config.get("activation")
         if activation not in (None, "linear"):
             text = f"activation={activation!r} of the head: the model gives logits"
             canonical.ignored = (text, *canonical.ignored)
             canonical.reading = activation if activation in ("softmax", "sigmoid") else None
+
+
+def _folder(contents):
+    return contents.path if contents.path.is_dir() else contents.path.parent
+
+
+def _config_in(path):
+    return read_json(path).get("config", {})
+
+
+def _choose_pool(evidence):
+    """Sets what the head sees, and refuses what no head here sees."""
+    caller, has_token = evidence.caller, evidence["class_token"]
+    if not evidence["num_classes"]:
+        # Whoever asks for a number of classes wants the tokens pooled, by custom.
+        usual = ("token" if has_token else "mean") if "num_classes" in caller else None
+        pool = caller.get("pool", usual)
+        evidence.settle(CUSTOM, "a backbone alone leaves it open", pool=pool)
+        return
+    if evidence.source_of("pool") == CONFIG:
+        evidence.settle(CONFIG, "its task.json", pool=evidence["pool"])
+    elif "pool" in caller:
+        evidence.settle(CALLER, pool=caller["pool"])
+    else:
+        raise CheckpointError(
+            "The file has a head, and nothing says what the head sees. Put the task.json of "
+            "the preset beside it, or say pool='token' or pool='mean'."
+        )
+    if (evidence["pool"], has_token) in (("mean", True), ("token", False)):
+        what = "all tokens, the class token too" if has_token else "the first patch"
+        raise CheckpointError(
+            f"The head of the classifier sees {what}, which no head here does. The path of its "
+            "model.weights.h5 loads the backbone, for a head of your own."
+        )
+
+
+def _preprocessing(converter, channels, image_size):
+    """What the image converter of a preset does, and texts for what no recipe here can say.
+
+    The converter resizes, multiplies by `scale` and adds `offset`. It cuts the largest window of
+    the target's proportions out of an image first, unless it is told to squash.
+    """
+    if not converter:
+        return Preprocessing(resize="center_square"), ()
+    stated = {key: value for key, value in converter.items() if value is not None}
+    of = lambda key, usual: np.broadcast_to(np.float64(stated.get(key, usual)), channels)  # noqa: E731
+    with np.errstate(all="ignore"):  # `Preprocessing` refuses what comes of a scale of 0
+        scale, offset = of("scale", 1.0), of("offset", 0.0)
+        if "mean" in converter and "variance" in converter:  # as older presets say it
+            std = np.sqrt(of("variance", 1.0))
+            scale, offset = scale / std, -of("mean", 0.0) / std
+        # x * scale + offset = (x / 255 - mean) / std, without a last digit beside it
+        rows = (-offset / (255 * scale), 1 / (255 * scale))
+        mean, std = (tuple(float(f"{v:.12g}") + 0.0 for v in values) for values in rows)
+    crops = converter.get("crop_to_aspect_ratio", True)
+    interpolation = converter.get("interpolation", "bilinear")
+    is_known = interpolation in ("bilinear", "bicubic")
+    resize, used = "center_square" if crops else "squash", interpolation if is_known else "bilinear"
+    size = tuple(converter.get("image_size") or image_size)
+    is_wide = crops and image_size[0] != image_size[1]
+    unsaid = reasons(
+        {
+            "antialias=True": converter.get("antialias"),
+            "pad_to_aspect_ratio=True": converter.get("pad_to_aspect_ratio"),
+            f"{interpolation=}": not is_known,
+            f"image_size={list(size)}": size != image_size,
+            "crop_to_aspect_ratio=True, for an image that is not square": is_wide,
+        }
+    )
+    notes = tuple(f"{text} of the image converter" for text in unsaid)
+    return Preprocessing(mean, std, resize, interpolation=used), notes
 
 
 FAMILY = KerasHub(
@@ -94,17 +164,12 @@ FAMILY = KerasHub(
     table=Table(
         (EMBEDDING + "vars/0", "patch_encoder/class_token", SAME),
         *_dense(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=FLAX_PATCHES),
-        (
-            EMBEDDING + "position_embedding/vars/0",
-            POSITION,
-            Layout(2, lambda table: table[None], lambda table: table[0]),
-        ),
+        (EMBEDDING + "position_embedding/vars/0", POSITION, TABLE),
         *_norm(BLOCK + "layer_norm_{n}", "block_{i}/norm_{n}"),
-        *(
-            row
-            for name, part in zip(("query", "key", "value", "output"), PARTS)
-            for row in _dense(BLOCK + f"mha/{name}_dense", "block_{i}/attention/" + part)
-        ),
+        *_dense(BLOCK + "mha/query_dense", "block_{i}/attention/query"),
+        *_dense(BLOCK + "mha/key_dense", "block_{i}/attention/key"),
+        *_dense(BLOCK + "mha/value_dense", "block_{i}/attention/value"),
+        *_dense(BLOCK + "mha/output_dense", "block_{i}/attention/out"),
         *_dense(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
         *_norm(ENCODER + "layer_norm", "norm"),
         *_dense("layers/pre_logits", "pre_logits"),
@@ -130,94 +195,3 @@ FAMILY = KerasHub(
         "pooling": ("pool", {"token": "token", "gap": "mean", None: None}),
     },
 )
-
-
-def _folder(contents):
-    return contents.path if contents.path.is_dir() else contents.path.parent
-
-
-def _config_in(path):
-    return read_json(path).get("config", {})
-
-
-def _add_zero_biases(canonical):
-    """A bias that the model was built without is one of zeros."""
-    evidence = canonical.evidence
-    evidence["biases"] = "all"
-    layers = {"patch_encoder/projection": "use_patch_bias"}
-    for i in range(evidence["depth"]):
-        layers[f"block_{i}/attention/out"] = "use_mha_bias"
-        layers[f"block_{i}/mlp/dense_1"] = layers[f"block_{i}/mlp/dense_2"] = "use_mlp_bias"
-    for layer, argument in layers.items():
-        if not evidence.config.get(argument, True):
-            canonical.add_zero_bias(layer, f"{argument}=False")
-
-
-def _choose_pool(evidence):
-    """Sets what the head sees, and refuses what no head here sees."""
-    caller = evidence.caller
-    if not evidence["num_classes"]:
-        # Whoever asks for a number of classes wants the tokens pooled, by custom.
-        usual = "token" if evidence["class_token"] else "mean"
-        pool = caller.get("pool", usual if "num_classes" in caller else None)
-        evidence.settle(CUSTOM, "a backbone alone leaves it open", pool=pool)
-        return
-    if evidence.source_of("pool") == CONFIG:
-        evidence.settle(CONFIG, "its task.json", pool=evidence["pool"])
-    elif "pool" in caller:
-        evidence.settle(CALLER, pool=caller["pool"])
-    else:
-        raise CheckpointError(
-            "The file has a head, and nothing says what the head sees. Put the task.json of "
-            "the preset beside it, or say pool='token' or pool='mean'."
-        )
-    if (evidence["pool"], evidence["class_token"]) in (("mean", True), ("token", False)):
-        what = "all tokens, the class token too" if evidence["class_token"] else "the first patch"
-        raise CheckpointError(
-            f"The head of the classifier sees {what}, which no head here does. The path of its "
-            "model.weights.h5 loads the backbone, for a head of your own."
-        )
-
-
-def _preprocessing(converter, channels, image_size):
-    """What the image converter of a preset does, and texts for what no recipe here can say.
-
-    The converter resizes, multiplies by `scale` and adds `offset`. It cuts the largest window of
-    the target's proportions out of an image first, unless it is told to squash.
-    """
-    if not converter:
-        return Preprocessing(resize="center_square"), ()
-
-    def of(key, default):
-        values = np.asarray(default if converter.get(key) is None else converter[key], "float64")
-        return np.broadcast_to(values, channels)
-
-    with np.errstate(all="ignore"):  # `Preprocessing` refuses what comes of a scale of 0
-        scale, offset = of("scale", 1.0), of("offset", 0.0)
-        if "mean" in converter and "variance" in converter:  # as older presets say it
-            std = np.sqrt(of("variance", 1.0))
-            scale, offset = scale / std, -of("mean", 0.0) / std
-        # x * scale + offset = (x / 255 - mean) / std, without a last digit beside it
-        mean, std = (
-            tuple(float(f"{v:.12g}") + 0.0 for v in values)
-            for values in (-offset / (255 * scale), 1 / (255 * scale))
-        )
-    crops = converter.get("crop_to_aspect_ratio", True)
-    interpolation = converter.get("interpolation", "bilinear")
-    is_known = interpolation in ("bilinear", "bicubic")
-    resize = "center_square" if crops else "squash"
-    recipe = Preprocessing(
-        mean, std, resize, interpolation=interpolation if is_known else "bilinear"
-    )
-    size = tuple(converter.get("image_size") or image_size)
-    is_wide = crops and image_size[0] != image_size[1]
-    unsaid = reasons(
-        {
-            "antialias=True": converter.get("antialias"),
-            "pad_to_aspect_ratio=True": converter.get("pad_to_aspect_ratio"),
-            f"{interpolation=}": not is_known,
-            f"image_size={list(size)}": size != image_size,
-            "crop_to_aspect_ratio=True, for an image that is not square": is_wide,
-        }
-    )
-    return recipe, tuple(f"{text} of the image converter" for text in unsaid)

@@ -15,6 +15,7 @@ from keras_vit.weights.files import CheckpointError, open_checkpoint
 from keras_vit.weights.formats.vision_towers import SIGLIP
 from keras_vit.weights.locate import locate
 from keras_vit.weights.readers import file_of
+from keras_vit.weights.reading import expect
 
 KERNEL = "embeddings.patch_embedding.weight"
 # Of `Siglip2VisionConfig`, which a config does not repeat.
@@ -41,13 +42,18 @@ def naflex_from_checkpoint(
         CheckpointError: the folder has another model, or something that has no place in this one.
     """
     contents = open_checkpoint(file_of(*locate(weights)))
-    if contents.config.get("model_type") not in ("siglip2", "siglip2_vision_model"):
+    config = contents.config
+    if config.get("model_type") not in ("siglip2", "siglip2_vision_model"):
         raise CheckpointError(
             "Expected a config.json with model_type 'siglip2' beside the weights. Received: "
-            f"model_type={contents.config.get('model_type')!r}; other models are read by "
+            f"model_type={config.get('model_type')!r}; other models are read by "
             "keras_vit.from_checkpoint."
         )
-    checkpoint = SIGLIP.read(_with_convolution(contents), caller={})
+    tower = {**DEFAULTS, **config, **config.get("vision_config", {})}
+    tower.pop("image_size", None)  # images have any
+    arrays = {n: _convolution(n, a, tower) for n, a in contents.arrays.items()}
+    config = {**config, "vision_config": tower}
+    checkpoint = SIGLIP.read(dataclasses.replace(contents, arrays=arrays, config=config), caller={})
     evidence = checkpoint.evidence
     if not evidence["num_classes"]:
         evidence["pool"] = "map" if evidence.config.get("vision_use_head", True) else None
@@ -60,19 +66,11 @@ def naflex_from_checkpoint(
     return model
 
 
-def _with_convolution(contents):
-    """`Contents` whose matrix of the patches is a kernel (width, channels, height, width)."""
-    config = contents.config
-    tower = {**DEFAULTS, **config, **config.get("vision_config", {})}
-    tower.pop("image_size", None)  # images have any
-    arrays, patch = dict(contents.arrays), tower["patch_size"]
-    for name, matrix in contents.arrays.items():
-        if name.endswith(KERNEL) and matrix.ndim == 2:
-            if matrix.shape[1] != patch * patch * tower["num_channels"]:
-                raise CheckpointError(
-                    f"{name!r} must have the shape (width, {patch}² * {tower['num_channels']}) for "
-                    f"patch_size={patch} (its config). Received: shape {matrix.shape}."
-                )
-            kernel = matrix.reshape(-1, patch, patch, tower["num_channels"])
-            arrays[name] = kernel.transpose(0, 3, 1, 2)
-    return dataclasses.replace(contents, arrays=arrays, config={**config, "vision_config": tower})
+def _convolution(name, array, tower):
+    """The matrix of the patches as a kernel (width, channels, height, width)."""
+    if not name.endswith(KERNEL) or array.ndim != 2:
+        return array
+    patch, channels = tower["patch_size"], tower["num_channels"]
+    fits = array.shape[1] == patch * patch * channels
+    expect(fits, name, array, f"the shape (width, {patch}² * {channels}) for patch_size={patch}")
+    return array.reshape(-1, patch, patch, channels).transpose(0, 3, 1, 2)

@@ -15,9 +15,8 @@ from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import ARRAYS, CUSTOM, find_image_size, shape_of
+from keras_vit.weights.evidence import ARRAYS, CUSTOM
 from keras_vit.weights.family import Family, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import timm_arrays
 from keras_vit.weights.formats.timm_arrays import BLOCK
 from keras_vit.weights.tables import SAME, Table
@@ -34,25 +33,19 @@ IMAGENET = Preprocessing(
 
 
 class Dino(Family):
-    """Files of Meta's Vision Transformers trained without labels."""
-
     def plain_name(self, name, file):
         """With one number for a block, which is the second of two."""
         return re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name)
 
     def unstacked(self, tower):
         """Biases of q and v where those of k are masked."""
-        tower, masks = dict(tower), {n: a for n, a in tower.items() if n.endswith(".bias_mask")}
-        for name, mask in masks.items():
-            del tower[name]
-            layer = name.removesuffix(".bias_mask")
-            bias = tower.pop(f"{layer}.bias", None)
-            if bias is None or bias.shape != mask.shape or bias.size % 3:
-                raise CheckpointError(f"{name!r} masks no bias. Received: shape {mask.shape}.")
-            kept = np.split(mask, 3)
-            if not all(np.all(part == value) for part, value in zip(kept, (1, 0, 1))):
+        tower, masks = dict(tower), [name for name in tower if name.endswith(".bias_mask")]
+        for name in masks:
+            layer, mask = name.removesuffix(".bias_mask"), np.split(tower.pop(name), 3)
+            if not all(np.all(part == value) for part, value in zip(mask, (1, 0, 1))):
                 raise unsupported(f"a mask other than that of the key's bias ({name!r})")
-            tower[f"{layer}.q.bias"], _, tower[f"{layer}.v.bias"] = np.split(bias, 3)
+            query, _, value = np.split(tower.pop(f"{layer}.bias"), 3)
+            tower |= {f"{layer}.q.bias": query, f"{layer}.v.bias": value}
         return tower
 
     def complete(self, canonical, contents):
@@ -60,24 +53,21 @@ class Dino(Family):
         periods = next((a for name, a in file.items() if name.endswith(PERIODS)), None)
         if periods is not None:
             evidence.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
-            heads = evidence["width"] // (4 * max(periods.size, 1))
             why = "its rotary periods, four values of a head for each"
-            evidence.add(ARRAYS, why, num_heads=heads)
+            evidence.add(ARRAYS, why, num_heads=evidence["width"] // (4 * max(periods.size, 1)))
         if not evidence["num_classes"]:
             evidence.assume("pool")
         if evidence["registers"] and POSITION in canonical.arrays:
             evidence["interpolation"] = "bicubic"
             # Positions were added before the registers came.
-            count, learned = canonical.arrays[POSITION].shape[1], int(evidence["class_token"])
-            find_image_size(count - learned, shape_of(evidence), evidence.caller)
-            canonical.add_zero_positions(at=learned, count=evidence["registers"])
+            at = int(evidence["class_token"])
+            canonical.add_zero_positions(at=at, count=evidence["registers"])
 
 
 def rotary_of(periods):
     """The `Rotary` of DINOv3 with periods that are powers of one number, from 1 on."""
     count = max(periods.size, 1)
-    base = float(periods.flat[-1]) ** (count / (count - 1)) if count > 1 else 100.0
-    base = float(f"{base:.4g}")
+    base = float(f"{float(periods.flat[-1]) ** (count / (count - 1)):.4g}") if count > 1 else 100.0
     expected = base ** (np.arange(count) / count)
     if periods.shape != expected.shape or not np.allclose(periods, expected, 1e-5, 0):
         raise unsupported(f"rotary periods that are no powers of one base, exactly ({PERIODS!r})")
@@ -85,8 +75,6 @@ def rotary_of(periods):
 
 
 class MocoV3(Family):
-    """Files of the training of MoCo v3: an encoder and its average over time."""
-
     def complete(self, canonical, contents):
         if canonical.evidence["width"] == 384:
             why = "MoCo v3's ViT-S has as many, where others have 6"
@@ -104,9 +92,7 @@ DINO = Dino(
         (BLOCK + "attn.qkv.q.bias", "block_{i}/attention/query/bias", SAME),
         (BLOCK + "attn.qkv.v.bias", "block_{i}/attention/value/bias", SAME),
         *tables.torch_linear(BLOCK + "mlp.w12", "block_{i}/mlp/[gate|dense_1]"),
-        *tables.torch_linear(BLOCK + "mlp.w1", "block_{i}/mlp/gate"),
-        *tables.torch_linear(BLOCK + "mlp.w2", "block_{i}/mlp/dense_1"),
-        *tables.torch_linear(BLOCK + "mlp.w3", "block_{i}/mlp/dense_2"),
+        *tables.torch_mlp(BLOCK + "mlp.", "w1 w2 w3"),
         *tables.torch_norm("norm", "norm"),
     ),
     ignored=(

@@ -55,36 +55,31 @@ def open_model(path, families):
             f"{str(path)!r} is an adapter of PEFT, and only LoRA's plain matrices are merged here. "
             f"Received: {what}. {ADVICE}"
         )
-    base = settings.get("base_model_name_or_path")
-    below = open_checkpoint(_place(base, settings.get("revision"), path))
+    base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
+    place = base
+    if not (isinstance(base, str) and base and pathlib.Path(base).expanduser().exists()):
+        if not isinstance(base, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", base, re.ASCII):
+            raise CheckpointError(
+                f"{str(path)!r} is an adapter of PEFT, and the model that it was trained on is "
+                "neither on this disk nor a repository of the hub. Received: "
+                f"base_model_name_or_path={base!r} in {CONFIG}. Write its path there. Or: {ADVICE}"
+            )
+        place = fetch(f"hf://{base}@{revision}" if isinstance(revision, str) else f"hf://{base}")
+    below = open_checkpoint(place)
     model = find_model(below.arrays, families)
     with reading(folder / CONFIG, "the settings of an adapter"):
         arrays = _merged(model, contents.arrays, settings, path)
     return dataclasses.replace(below, path=contents.path, arrays=arrays), base
 
 
-def _place(base, revision, path):
-    """Where the model of an adapter is: a path on this disk, or files of the hub."""
-    if isinstance(base, str) and base and pathlib.Path(base).expanduser().exists():
-        return base
-    if not isinstance(base, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", base, re.ASCII):
-        raise CheckpointError(
-            f"{str(path)!r} is an adapter of PEFT, and the model that it was trained on is neither "
-            f"on this disk nor a repository of the hub. Received: base_model_name_or_path={base!r} "
-            f"in {CONFIG}. Write its path there, or merge it. {ADVICE}"
-        )
-    return fetch(f"hf://{base}@{revision}" if isinstance(revision, str) else f"hf://{base}")
-
-
 def _merged(model, adapter, settings, path):
     """The arrays of a model, a `Part`, with those of an adapter in them."""
-    arrays, pairs, others = dict(model.arrays), {}, {}
-    origin = model.family.arrays_of(model.arrays)[1] if model.family else {}
+    arrays, family, pairs, others = dict(model.arrays), model.family, {}, {}
+    origin = family.arrays_of(model.arrays)[1] if family else {}
 
     def name_of(name):
         """What the model's file calls an array: often otherwise than its library does."""
-        plain = model.family.plain_name(name, arrays) if model.family else name
-        targets = model.family.table.targets(plain) if model.family else []
+        targets = family.table.targets(family.plain_name(name, arrays)) if family else []
         return next((origin[target] for target in targets if target in origin), None)
 
     for name, array in adapter.items():
@@ -112,8 +107,8 @@ def _merged(model, adapter, settings, path):
             f"The adapter {str(path)!r} has more than LoRA's two matrices. Received: "
             f"{shortened(strange, 4)}. {ADVICE}"
         )
-    for name, array in others.items():  # of layers that were trained as a whole, such as a head
-        arrays[name_of(name) or name] = array
+    # Those of layers that were trained as a whole, such as a head.
+    arrays |= {name_of(name) or name: array for name, array in others.items()}
     if any(name.startswith("classifier.") for name in others):
         # The classes with a head do not use this layer of the model without one.
         arrays = {name: a for name, a in arrays.items() if "pooler.dense." not in name}

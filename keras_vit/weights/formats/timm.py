@@ -10,17 +10,9 @@ import dataclasses
 import re
 
 from keras_vit.preprocessing import TIMM
+from keras_vit.weights import evidence as sources
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import (
-    ARRAYS,
-    CONFIG,
-    CUSTOM,
-    find_image_size,
-    learned_tokens,
-    relative_table,
-    shape_of,
-)
-from keras_vit.weights.family import Family, unsupported
+from keras_vit.weights.family import Family, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
@@ -42,8 +34,6 @@ PREPROCESSING = {
 
 
 class Timm(Family):
-    """safetensors files, and files of `torch.save`, with the names of timm."""
-
     def flat_config(self, contents):
         """A config as one dict."""
         config, names = arguments_of(contents.config), contents.arrays
@@ -61,17 +51,17 @@ class Timm(Family):
         settle_blocks(evidence)
         settle_rotary(canonical, contents.arrays)
         has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
-        of_config = evidence.source_of("pool") == CONFIG
-        if evidence["class_token"] and evidence["pool"] != "map" and not of_config:
-            evidence.settle(CUSTOM, pool="mean" if has_fc_norm else "token")
+        is_stated = evidence.source_of("pool") == sources.CONFIG
+        if evidence["class_token"] and evidence["pool"] != "map" and not is_stated:
+            evidence.settle(sources.CUSTOM, pool="mean" if has_fc_norm else "token")
         # Of each token by itself it is the same before.
         pools = evidence.caller.get("pool", evidence["pool"]) is not None
         evidence["norm_after_pool"] = has_fc_norm and pools
         settle_pooled_tokens(evidence)
-        if POSITION not in canonical.arrays and config.get("class"):
-            if not evidence.get("position"):
-                evidence.add(CONFIG, position="none")  # timm has no computed ones
-        give_learned_tokens_positions(canonical)
+        if POSITION in canonical.arrays:
+            give_learned_tokens_positions(canonical)
+        elif config.get("class") and not evidence.get("position"):
+            evidence.add(sources.CONFIG, position="none")  # timm has no computed ones
         settings = config.get("pretrained_cfg", {})
         canonical.set_preprocessing(*preprocessing_of(settings), settings)
         canonical.class_names = class_names_of(config, evidence["num_classes"])
@@ -79,31 +69,30 @@ class Timm(Family):
 
 def refuse_by_shape(arrays, evidence):
     """Raises a CheckpointError for a part that shows only in a shape, or in what is missing."""
-    for name, array in arrays.items():
-        query = arrays.get(name.replace("/key/", "/query/"))
-        if query is not None and array.shape != query.shape and name.startswith("block_"):
-            raise unsupported(f"fewer heads of keys and values than of queries ({name!r})")
+    keys = [name for name in arrays if re.match(r"block_\d+/attention/key/", name)]
+    grouped = [n for n in keys if arrays[n].shape != arrays[n.replace("key", "query")].shape]
     lacks_scale = evidence["layer_scale"] and "block_0/layer_scale_2/gamma" not in arrays
-    if lacks_scale and evidence["block"] != "parallel":
-        raise unsupported("LayerScale after the attention and none after the MLP")
-    if relative_table(arrays) is not None and (
-        POSITION in arrays or {"position_0/table", "position/table"} <= set(arrays)
-    ):
-        raise unsupported("relative positions beside others")
-    if "pool/probe" in arrays and "pool/norm/beta" not in arrays:
-        raise unsupported("attention pooling without a LayerNorm")
-    if evidence["distillation"] and evidence["registers"]:
-        raise unsupported("registers beside a distillation token")
+    positions = arrays.keys() & {POSITION, "position_0/table", "position/table"}
+    rows = {
+        f"fewer heads of keys and values than of queries ({grouped[:1]})": grouped,
+        "LayerScale after the attention and none after the MLP": lacks_scale
+        and evidence["block"] != "parallel",
+        "relative positions beside others": len(positions) > 1,
+        "attention pooling without a LayerNorm": "pool/probe" in arrays
+        and "pool/norm/beta" not in arrays,
+        "registers beside a distillation token": evidence["distillation"] and evidence["registers"],
+    }
+    for text in reasons(rows):
+        raise unsupported(text)
 
 
 def settle_blocks(evidence):
     """Sets the class of block and its activation, and compares its norms with the config."""
-    config = evidence.config
+    config, has_gate = evidence.config, evidence["mlp"] == "swiglu"
     if config.get("block_fn") == "ResPostBlock":
         evidence["block"] = "post_norm"
     if evidence["layer_scale"] and config.get("init_values"):
         evidence["layer_scale"] = float(config["init_values"])
-    has_gate = evidence["mlp"] == "swiglu"
     # The activation of `Eva` and `Beit` is no argument of theirs.
     stated = config.get("class") not in ("Eva", "Beit") and config.get("act_layer")
     activation = ACTIVATIONS[stated or ("silu" if has_gate else "gelu")]
@@ -126,11 +115,11 @@ def settle_rotary(canonical, names):
     if evidence.config.get("class"):
         evidence["rotary"] = rotary_of(evidence.config)
         return
-    of_eva = any(re.search(r"\.(q_bias|q_proj\.weight|gamma_1)$", name) for name in names)
-    unknown = (of_eva or evidence["pre_norm"]) and relative_table(arrays) is None
-    if evidence["rotary"] is not None or not unknown:
+    is_eva = any(re.search(r"\.(q_bias|q_proj\.weight|gamma_1)$", name) for name in names)
+    is_relative = any(name.endswith("/table") for name in arrays)
+    if evidence["rotary"] or is_relative or not (is_eva or evidence["pre_norm"]):
         return
-    asked = ("rotary", "epsilon") + ("activation",) * (evidence["pre_norm"] is not None)
+    asked = ("rotary", "epsilon", *(("activation",) if evidence["pre_norm"] else ()))
     if missing := [f"{name}=..." for name in asked if name not in evidence.caller]:
         raise CheckpointError(
             "The file is of a model that may have rotary positions, another epsilon and other "
@@ -144,7 +133,7 @@ def settle_rotary(canonical, names):
 
 def settle_pooled_tokens(evidence):
     """Sets what attention pooling looks at; the mean is over patches alone."""
-    config, learned = evidence.config, learned_tokens(evidence)
+    config, learned = evidence.config, sources.learned_tokens(evidence)
     prefix = config.get("pool_include_prefix")
     if evidence["pool"] == "mean" and prefix and learned:
         raise unsupported("a head that pools also over its class token and registers")
@@ -154,45 +143,35 @@ def settle_pooled_tokens(evidence):
         raise unsupported("a norm after attention pooling")
     heads = config.get("attn_pool_num_heads")
     evidence["pool_heads"] = None if heads == config.get("num_heads") else heads
-    if not learned or config.get("class") == "Eva":
-        return
-    if not config and "pool_patches" not in evidence.caller:
-        raise CheckpointError(
-            "The file has attention pooling, and does not say whether over its class token and "
-            "registers too. Say pool_patches=True for the patches alone, timm's default, or False, "
-            "or put its config.json beside it."
-        )
-    evidence["pool_patches"] = not prefix if config else evidence.caller["pool_patches"]
+    if learned and config.get("class") != "Eva":
+        if not config and "pool_patches" not in evidence.caller:
+            raise CheckpointError(
+                "The file has attention pooling, and does not say whether over its class token and "
+                "registers too. Say pool_patches=True for the patches alone, timm's default, or "
+                "False, or put its config.json beside it."
+            )
+        evidence["pool_patches"] = not prefix if config else evidence.caller["pool_patches"]
 
 
 def give_learned_tokens_positions(canonical):
     """Pads the positions of models with `no_embed_class`, which are of the patches alone."""
-    evidence, arrays = canonical.evidence, canonical.arrays
-    learned = learned_tokens(evidence)
-    if POSITION not in arrays or not learned:
-        return
-    of_patches = evidence.config.get("no_embed_class")
-    if of_patches is None:
-        of_patches = _are_of_patches(arrays[POSITION].shape[1], learned, evidence)
+    evidence, count = canonical.evidence, canonical.arrays[POSITION].shape[1]
+    learned, of_patches = sources.learned_tokens(evidence), evidence.config.get("no_embed_class")
+    if of_patches is None and learned:
+        known = (sources.shape_of(evidence), evidence.caller, evidence.from_config("image_size"))
+        try:
+            sources.find_image_size(count - learned, *known)
+        except CheckpointError as error:
+            size, source, _ = sources.find_image_size(count, *known)
+            if source == sources.ARRAYS and learned == 1:
+                # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
+                raise CheckpointError(
+                    f"{error} Or all {count} positions are of patches, none of the class token "
+                    f"(timm's no_embed_class): then it is file_image_size={size}."
+                ) from error
+            of_patches = True
     if of_patches:
         canonical.add_zero_positions(at=0, count=learned)
-
-
-def _are_of_patches(positions, learned, evidence):
-    """Whether all positions are of patches, where no config says it."""
-    known = (shape_of(evidence), evidence.caller, evidence.from_config("image_size"))
-    try:
-        find_image_size(positions - learned, *known)
-    except CheckpointError as error:
-        size, source, _ = find_image_size(positions, *known)
-        if source == ARRAYS and learned == 1:
-            # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
-            raise CheckpointError(
-                f"{error} Or all {positions} positions are of patches, none of the class token "
-                f"(timm's no_embed_class): then it is file_image_size={size}."
-            ) from error
-        return True
-    return False
 
 
 def class_names_of(config, num_classes):
@@ -202,7 +181,7 @@ def class_names_of(config, num_classes):
     return tuple(map(str, names)) if known and names else None
 
 
-def preprocessing_of(settings):
+def preprocessing_of(settings, usual=TIMM):
     """The `Preprocessing` of a `pretrained_cfg`, and texts for what no recipe here can say."""
     fields, unsaid = {}, []
     for key, (field, meanings) in PREPROCESSING.items():
@@ -211,7 +190,7 @@ def preprocessing_of(settings):
             fields[field] = value if meanings is None else meanings[value]
         elif value is not None:
             unsaid.append(f"{key}={value!r} of the preprocessing")
-    return dataclasses.replace(TIMM, **fields), tuple(unsaid)
+    return dataclasses.replace(usual, **fields), tuple(unsaid)
 
 
 def hub_config(model, architecture, features, arguments):

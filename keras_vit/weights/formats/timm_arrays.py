@@ -6,8 +6,7 @@ import numpy as np
 
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.tables import CONV, SAME
+from keras_vit.weights.tables import CONV, SAME, TRANSPOSED
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
@@ -43,6 +42,7 @@ ROWS = (
     *tables.torch_norm("attn_pool.norm", "pool/norm"),
     *tables.torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
     *tables.torch_linear("head_dist", "head_distillation"),
+    ("projection.weight", "projection/kernel", TRANSPOSED),  # of OpenCLIP behind its trunk
     # A stem without stages is the backbone itself.
     *tables.torch_resnet(
         BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", BACKBONE + "stages.{s}.blocks.{u}"
@@ -51,13 +51,13 @@ ROWS = (
 PARALLEL = (  # of the blocks of one branch
     *tables.torch_norm(BLOCK + "in_norm", "block_{i}/norm_1"),
     *tables.torch_linear(
-        BLOCK + "in_proj",
-        "block_{i}/[mlp/dense_1|attention/query|attention/key|attention/value]",
+        BLOCK + "in_proj", "block_{i}/[mlp/dense_1|attention/query|attention/key|attention/value]"
     ),
     *tables.torch_norm(BLOCK + "q_norm", "block_{i}/attention/query_norm"),
     *tables.torch_norm(BLOCK + "k_norm", "block_{i}/attention/key_norm"),
     *tables.torch_linear(BLOCK + "attn_out_proj", "block_{i}/attention/out"),
     *tables.torch_linear(BLOCK + "mlp_out_proj", "block_{i}/mlp/dense_2"),
+    (BLOCK + "mlp_bias", "block_{i}/mlp/dense_1/bias", SAME),  # where queries have no bias
     (BLOCK + "ls.gamma", "block_{i}/layer_scale_1/gamma", SAME),
 )
 EVA = (  # of the classes Eva and Beit
@@ -106,8 +106,7 @@ def split(tower):
     """
     tower = dict(tower)
     if (frequencies := tower.pop("rope.freqs", None)) is not None:
-        for i in range(frequencies.shape[1]):
-            tower[f"rope.freqs.{i}"] = frequencies[:, i]
+        tower |= {f"rope.freqs.{i}": frequencies[:, i] for i in range(frequencies.shape[1])}
     for name in list(tower):
         if match := re.fullmatch(r"(blocks\.\d+\.)(norm2|in_proj)\.weight", name):
             (_split_gate if match[2] == "norm2" else _split_parallel)(tower, match[1])
@@ -116,30 +115,22 @@ def split(tower):
 
 def _split_gate(tower, block):
     first, second = (tower.get(f"{block}mlp.fc{n}.weight") for n in (1, 2))
-    if first is None or second is None or first.shape[0] != 2 * second.shape[-1]:
-        return
-    for part in ("weight", "bias"):
-        if (both := tower.pop(f"{block}mlp.fc1.{part}", None)) is not None:
-            gate, hidden = np.split(both, 2)
-            tower[f"{block}mlp.fc1_g.{part}"], tower[f"{block}mlp.fc1_x.{part}"] = gate, hidden
+    if first is not None and second is not None and first.shape[0] == 2 * second.shape[-1]:
+        for part in ("weight", "bias"):
+            if (both := tower.pop(f"{block}mlp.fc1.{part}", None)) is not None:
+                gate, hidden = f"{block}mlp.fc1_g.{part}", f"{block}mlp.fc1_x.{part}"
+                tower[gate], tower[hidden] = np.split(both, 2)
 
 
 def _split_parallel(tower, block):
     width = tower[f"{block}in_proj.weight"].shape[-1]
     for part in ("weight", "bias"):
         if (whole := tower.pop(f"{block}in_proj.{part}", None)) is not None:
-            if len(whole) <= 3 * width:
-                raise CheckpointError(
-                    f"'{block}in_proj.{part}' has the shape {whole.shape}; expected more than "
-                    f"{3 * width} rows. The file is damaged."
-                )
-            hidden, qkv = np.split(whole, [len(whole) - 3 * width])
-            tower[f"{block}mlp.fc1.{part}"], tower[f"{block}attn.qkv.{part}"] = hidden, qkv
-    if (bias := tower.pop(f"{block}mlp_bias", None)) is not None:
-        tower[f"{block}mlp.fc1.bias"] = bias
+            hidden, qkv = f"{block}mlp.fc1.{part}", f"{block}attn.qkv.{part}"
+            tower[hidden], tower[qkv] = np.split(whole, [max(len(whole) - 3 * width, 0)])
     if (whole := tower.pop(f"{block}out_proj.weight", None)) is not None:
-        out, second = np.split(whole, [width], axis=1)
-        tower[f"{block}attn_out_proj.weight"], tower[f"{block}mlp_out_proj.weight"] = out, second
+        out, second = f"{block}attn_out_proj.weight", f"{block}mlp_out_proj.weight"
+        tower[out], tower[second] = np.split(whole, [width], axis=1)
     if (bias := tower.pop(f"{block}out_proj.bias", None)) is not None:
         tower[f"{block}attn_out_proj.bias"] = bias
         tower[f"{block}mlp_out_proj.bias"] = np.zeros_like(bias)
@@ -148,7 +139,5 @@ def _split_parallel(tower, block):
 def joined_frequencies(file):
     """The arrays with the frequencies of all blocks as one."""
     blocks = sorted((n for n in file if n.startswith("rope.freqs.")), key=lambda n: int(n[11:]))
-    others = {name: array for name, array in file.items() if name not in blocks}
-    if not blocks:
-        return others
-    return {**others, "rope.freqs": np.stack([file[name] for name in blocks], axis=1)}
+    whole = {"rope.freqs": np.stack([file.pop(name) for name in blocks], axis=1)} if blocks else {}
+    return {**file, **whole}

@@ -18,27 +18,18 @@ VIT = {
     "act_layer": "gelu",
     "epsilon": 1e-6,
     "embed_epsilon": 1e-6,
-    "no_embed_class": False,
-    "pool_include_prefix": False,
+    **dict.fromkeys(("no_embed_class", "pool_include_prefix"), False),
     # what the arrays show
-    "class_token": True,
+    **dict.fromkeys(("class_token", "use_abs_pos_emb", "qkv_bias", "proj_bias"), True),
+    **dict.fromkeys(("distilled", "use_rel_pos_bias", "use_shared_rel_pos_bias"), False),
+    **dict.fromkeys(("qk_norm", "scale_attn_norm", "scale_mlp_norm", "pre_norm"), False),
     "reg_tokens": 0,
-    "distilled": False,
-    "use_abs_pos_emb": True,
-    "use_rel_pos_bias": False,
-    "use_shared_rel_pos_bias": False,
-    "qkv_bias": True,
     "attn_type": "rope",  # whose keys have a bias too
-    "proj_bias": True,
-    "qk_norm": False,
-    "scale_attn_norm": False,
-    "scale_mlp_norm": False,
     "swiglu_mlp": False,
     "init_values": None,
     "block_fn": "Block",
     "norm_layer": "layernorm",
     "embed_norm_layer": "",
-    "pre_norm": False,
     "final_norm": True,
     "fc_norm": None,
 }
@@ -164,17 +155,13 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 # Arguments that are read, that the arrays show, and that count in training or for other sizes.
-UNDERSTOOD = """img_size patch_size in_chans embed_dim depth num_heads qkv_bias class_token
-reg_tokens num_reg_tokens pos_embed global_pool act_layer norm_layer embed_norm_layer block_fn
-no_embed_class pool_include_prefix use_rot_pos_emb rope_type rope_temperature rope_grid_indexing
-rope_grid_offset rope_rotate_half ref_feat_shape use_post_norm attn_pool_num_heads num_classes
-mlp_ratio qk_norm scale_attn_norm scale_mlp_norm proj_bias init_values pre_norm final_norm fc_norm
-swiglu_mlp swiglu_align_to scale_mlp scale_attn_inner qkv_fused attn_type use_abs_pos_emb
-use_rel_pos_bias use_shared_rel_pos_bias use_pre_transformer_norm use_post_transformer_norm
-use_fc_norm attn_pool_mlp_ratio drop_rate pos_drop_rate patch_drop_rate proj_drop_rate
-attn_drop_rate drop_path_rate weight_init fix_init head_init_scale rope_shift_coords
-rope_jitter_coords rope_rescale_coords dynamic_img_size dynamic_img_pad strict_img_size
-pretrained_strict""".split()
+UNDERSTOOD = {*EVA, *RENAMED} | set(
+    """img_size patch_size in_chans embed_dim depth pos_embed use_rot_pos_emb use_post_norm
+    attn_pool_num_heads attn_pool_mlp_ratio num_classes mlp_ratio swiglu_align_to qkv_fused
+    drop_rate pos_drop_rate patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate weight_init
+    fix_init head_init_scale rope_shift_coords rope_jitter_coords rope_rescale_coords
+    dynamic_img_size dynamic_img_pad strict_img_size pretrained_strict""".split()
+)
 # Arguments that have to be as here; any other one has to be absent or false.
 FIXED = {"attn_layer": ("attn",), "mlp_layer": ("Mlp", "SwiGLU", "SwiGLUPacked")}
 
@@ -264,8 +251,8 @@ def shown(flat):
     """What the class of a model with these arguments makes of several of them, for `PARTS`."""
     after = flat["global_pool"] == "avg" if flat["fc_norm"] is None else bool(flat["fc_norm"])
     # `Eva` may have both norms or none; the others have one, before the pooling or after it.
-    last, of_eva = flat["final_norm"], flat["class"] == "Eva"
-    before = bool(last) if of_eva and last is not None else last is not False and not after
+    last, is_eva = flat["final_norm"], flat["class"] == "Eva"
+    has_last = not after if last is None else bool(last) and (is_eva or not after)
     # A block that normalises after its branches has no LayerScale.
     scale = None if flat["block_fn"] == "ResPostBlock" else flat["init_values"]
     return {
@@ -274,7 +261,7 @@ def shown(flat):
         "learned_rope": flat.get("use_rot_pos_emb") and flat["rope_type"] == "mixed",
         "key_bias": flat["qkv_bias"] and flat["attn_type"] == "rope",
         "one_branch_after_another": flat["block_fn"] != "ParallelScalingBlock",
-        "norm": before,
-        "fc_norm": after and (of_eva or bool(last)),
+        "norm": has_last,
+        "fc_norm": after and (is_eva or bool(last)),
         "attention_pooling": flat["global_pool"] == "map",
     }

@@ -28,15 +28,17 @@ HYBRIDS = {
 class Writer(Timm):
     """What one of timm's classes has a place for."""
 
-    architectures = ()  # (whether it is like a variant, its epsilon, its name)
+    # (epsilon, name, fields of the variants that are like it; a bool stands for any value or none)
+    architectures = ()
     flags = "qkv_bias"  # arguments that are true where an array is there: see `timm_arrays.PARTS`
 
     def architecture(self, v):
         """(the name that says the epsilon too or `None`, a name for everything else)."""
-        fitting = [(epsilon, name) for fits, epsilon, name in self.architectures if fits(v)]
-        exact = next((name for epsilon, name in fitting if epsilon == v.epsilon), None)
-        usual = next((name for epsilon, name in fitting if epsilon == 1e-6), None)
-        return exact, exact or usual
+        values = {**vars(v), "reference": v.rotary and v.rotary.reference}
+        fits = lambda n, e: (bool(values[n]) if isinstance(e, bool) else values[n]) == e  # noqa: E731
+        rows = [row for row in self.architectures if all(fits(*pair) for pair in row[2].items())]
+        exact = next((name for epsilon, name, _ in rows if epsilon == v.epsilon), None)
+        return exact, exact or next((name for epsilon, name, _ in rows if epsilon == 1e-6), None)
 
     def model_args(self, model):
         """The arguments of the class; those here are of all classes."""
@@ -52,12 +54,10 @@ class Writer(Timm):
         return {"mlp_ratio": ratio, "num_classes": model.num_classes, **scale, **flags}
 
     def write(self, model, arrays):
-        v = model.variant
-        mlp_biases = {}
+        v, mlp_biases = model.variant, {}
         if v.block == "parallel" and not v.qkv_bias:  # which are then apart from the others
             mlp_biases = {n: a for n, a in arrays.items() if n.endswith("/mlp/dense_1/bias")}
-            arrays = {n: a for n, a in arrays.items() if n not in mlp_biases}
-        file = super().write(model, arrays)
+        file = super().write(model, {n: a for n, a in arrays.items() if n not in mlp_biases})
         for name, array in mlp_biases.items():
             file[f"blocks.{name.split('/')[0].removeprefix('block_')}.mlp_bias"] = array
         if v.norm_after_pool:
@@ -69,27 +69,21 @@ class Writer(Timm):
             file = {name.replace(f"{backbone}stem.", backbone): a for name, a in file.items()}
         return timm_arrays.joined_frequencies(file)
 
-    def misplaced(self, v):
-        """What of a variant timm's classes have no place for, as texts; a class adds its own."""
+    def impossible(self, model):
+        v = model.variant
         norms = {n: getattr(v, n) for n in INNER_NORMS}
         norms = [f"{n}={norm!r}" for n, norm in norms.items() if norm not in (None, v.norm)]
         is_map = v.pool == "map" and (v.norm_after_pool or v.norm != "layer_norm")
+        wrong_bias = v.patch_bias == (v.pre_norm is not None)
         parts = f"mlp={v.mlp!r}, norm={v.norm!r}, epsilon={v.epsilon}"
-        return reasons(
-            {
-                f"{', '.join(norms)} beside norm={v.norm!r}": norms,
-                f"patch_bias={v.patch_bias} with pre_norm={v.pre_norm!r}": v.patch_bias
-                == (v.pre_norm is not None),
-                f"pool='map' with norm={v.norm!r}, norm_after_pool={v.norm_after_pool}": is_map,
-                f"block={v.block!r} with {parts}": self.architecture(v)[1] is None,
-            }
-        )
-
-    def impossible(self, model):
-        v = model.variant
-        unknown = v.stem is not None and _hybrid_of(v) is None
-        stem = reasons({f"stem={v.stem}, stem_width={v.stem_width}": unknown})
-        return super().impossible(model) + stem + self.misplaced(v)
+        rows = {
+            f"stem={v.stem}, stem_width={v.stem_width}": v.stem is not None and not _hybrid_of(v),
+            f"{', '.join(norms)} beside norm={v.norm!r}": norms,
+            f"patch_bias={v.patch_bias} with pre_norm={v.pre_norm!r}": wrong_bias,
+            f"pool='map' with norm={v.norm!r}, norm_after_pool={v.norm_after_pool}": is_map,
+            f"block={v.block!r} with {parts}": self.architecture(v)[1] is None,
+        }
+        return super().impossible(model) + reasons(rows)
 
     def obstacles(self, model):
         architecture, _ = self.architecture(model.variant)
@@ -97,7 +91,6 @@ class Writer(Timm):
         return other + super().obstacles(model)
 
     def json_files(self, model):
-        """`config.json` as timm's hub has it: the architecture and its arguments."""
         v, arguments = model.variant, {**self.config_for(model), **self.model_args(model)}
         arguments.pop("epsilon", None)  # the architecture says it
         _, name = self.architecture(v)
@@ -105,28 +98,35 @@ class Writer(Timm):
         return {"config.json": {**config, "global_pool": arguments["global_pool"]}}
 
 
+PLAIN = {"block": "pre_norm", "mlp": "mlp", "distillation": False}
+GATED = {"block": "pre_norm", "mlp": "swiglu", "distillation": False}
+NORMAL = {"norm": "layer_norm"}
+
+
 class VisionTransformerWriter(Writer):
     flags = "qkv_bias proj_bias qk_norm scale_attn_norm scale_mlp_norm pre_norm"
     architectures = (
-        (lambda v: _plain(v) and v.distillation, 1e-6, "deit_base_distilled_patch16_224"),
-        (lambda v: _plain(v) and not v.distillation, 1e-6, "vit_base_patch16_224"),
-        (lambda v: _plain(v) and not v.distillation and not v.patch_norm
-         and v.norm == "layer_norm", 1e-5, "vit_base_patch16_clip_224"),
-        (lambda v: _gated(v), 1e-6, "aimv2_large_patch14_224"),
-        (lambda v: _gated(v) and v.norm == "rms_norm", 1e-5, "aimv2_large_patch14_224"),
-        (lambda v: v.block == "post_norm" and v.mlp == "mlp" and not v.distillation, 1e-6,
-         "vit_base_patch16_rpn_224"),
-    )  # fmt: skip
+        (1e-6, "deit_base_distilled_patch16_224", PLAIN | {"distillation": True}),
+        (1e-6, "vit_base_patch16_224", PLAIN),
+        (1e-5, "vit_base_patch16_clip_224", PLAIN | NORMAL | {"patch_norm": False}),
+        (1e-6, "aimv2_large_patch14_224", GATED),
+        (1e-5, "aimv2_large_patch14_224", GATED | {"norm": "rms_norm"}),
+        (1e-6, "vit_base_patch16_rpn_224", PLAIN | {"block": "post_norm"}),
+    )
 
-    def misplaced(self, v):
-        texts, activation = super().misplaced(v), _activation(v)
+    def impossible(self, model):
+        v, activation = model.variant, _activation(model.variant)
         same = v.mlp == "mlp" or activation == f"gelu_{v.gelu}"
-        if v.pool == "map" and not (same and v.pool_mlp_dim in (None, v.mlp_dim)):
-            texts.append(f"pool='map' with {activation=}, pool_mlp_dim={v.pool_mlp_dim}")
+        is_pooled_so = same and v.pool_mlp_dim in (None, v.mlp_dim)
         alone = v.class_token and not v.registers and v.pool == "token" and v.position != "none"
-        if v.distillation and not alone:
-            texts.append("a distillation token with other tokens, pooling or positions than DeiT's")
-        return texts
+        rows = {
+            f"pool='map' with {activation=}, pool_mlp_dim={v.pool_mlp_dim}": v.pool == "map"
+            and not is_pooled_so,
+            "a distillation token with other tokens, pooling or positions than DeiT's": (
+                v.distillation and not alone
+            ),
+        }
+        return super().impossible(model) + reasons(rows)
 
     def model_args(self, model):
         v = model.variant
@@ -147,28 +147,31 @@ class VisionTransformerWriter(Writer):
 
 
 class ParallelWriter(VisionTransformerWriter):
-    architectures = ((lambda v: True, 1e-6, "vit_base_patch16_xp_224"),)
+    architectures = ((1e-6, "vit_base_patch16_xp_224", {}),)
 
 
 class EvaWriter(Writer):
     flags = """qkv_bias swiglu_mlp scale_mlp scale_attn_inner qk_norm use_abs_pos_emb
     use_pre_transformer_norm"""
     architectures = (
-        (lambda v: v.norm == "layer_norm", 1e-6, "eva_giant_patch14_224"),
-        (lambda v: v.norm == "layer_norm" and (v.layer_scale or v.block == "post_norm"), 1e-5,
-         "vit_base_patch16_dinov3"),
-        (lambda v: v.norm == "layer_norm" and v.rotary and v.rotary.reference, 1e-5,
-         "vit_pe_core_base_patch16_224"),
-        (lambda v: v.norm == "rms_norm" and v.layer_scale, 1e-6, "vit_base_patch16_sapiens2"),
-    )  # fmt: skip
+        (1e-6, "eva_giant_patch14_224", NORMAL),
+        (1e-5, "vit_base_patch16_dinov3", NORMAL | {"layer_scale": True}),
+        (1e-5, "vit_base_patch16_dinov3", NORMAL | {"block": "post_norm"}),
+        (1e-5, "vit_pe_core_base_patch16_224", NORMAL | {"reference": True}),
+        (1e-6, "vit_base_patch16_sapiens2", {"norm": "rms_norm", "layer_scale": True}),
+    )
 
-    def misplaced(self, v):
-        texts = super().misplaced(v)
-        if v.rotary and rope_arguments(v.rotary)["rope_type"] is None:
-            texts.append(f"rotary={v.rotary}")
-        if v.block == "post_norm" and (v.qk_norm or (v.mlp == "swiglu" and not v.mlp_norm)):
-            texts.append(f"block='post_norm' with qk_norm={v.qk_norm!r}, mlp={v.mlp!r}")
-        return texts
+    def impossible(self, model):
+        v = model.variant
+        no_place = v.rotary and rope_arguments(v.rotary)["rope_type"] is None
+        beside = v.qk_norm or (v.mlp == "swiglu" and not v.mlp_norm)
+        rows = {
+            f"rotary={v.rotary}": no_place,
+            f"block='post_norm' with qk_norm={v.qk_norm!r}, mlp={v.mlp!r}": (
+                v.block == "post_norm" and beside
+            ),
+        }
+        return super().impossible(model) + reasons(rows)
 
     def model_args(self, model):
         v = model.variant
@@ -193,23 +196,15 @@ class EvaWriter(Writer):
 class BeitWriter(Writer):
     flags = """qkv_bias swiglu_mlp scale_mlp use_abs_pos_emb use_rel_pos_bias
     use_shared_rel_pos_bias"""
-    architectures = ((lambda v: True, 1e-6, "beit_base_patch16_224"),)
+    architectures = ((1e-6, "beit_base_patch16_224", {}),)
 
-    def misplaced(self, v):
-        has_bias = v.qkv_bias and v.biases == "all"
-        return reasons({"a bias of the key": has_bias}) + super().misplaced(v)
+    def impossible(self, model):
+        has_bias = model.variant.qkv_bias and model.variant.biases == "all"
+        return super().impossible(model) + reasons({"a bias of the key": has_bias})
 
     def model_args(self, model):
         use_fc_norm = model.variant.norm_after_pool
         return {"init_values": 0.0, **super().model_args(model), "use_fc_norm": use_fc_norm}
-
-
-def _plain(v):
-    return v.block == "pre_norm" and v.mlp == "mlp"
-
-
-def _gated(v):
-    return v.block == "pre_norm" and v.mlp == "swiglu" and not v.distillation
 
 
 def _activation(v):
@@ -243,21 +238,16 @@ PARALLEL_HOLDS = {
     "block": ("parallel",),
     "mlp": ("mlp",),
     "biases": ("all",),
-    "mlp_norm": (None,),
-    "attention_norm": (None,),
     "distillation": (False,),
+    **dict.fromkeys(("mlp_norm", "attention_norm"), (None,)),
 }
 EVA_HOLDS = {
     **HOLDS,
     "biases": ("all", "no_key"),
-    "rotary": ANY,
-    "pool_heads": ANY,
-    "pool_mlp_dim": ANY,
     "pool_patches": (False,),
-    "activation": (None,),
-    "stem": (None,),
-    "patch_norm": (None,),
     "distillation": (False,),
+    **dict.fromkeys(("activation", "stem", "patch_norm"), (None,)),
+    **dict.fromkeys(("rotary", "pool_heads", "pool_mlp_dim"), ANY),
 }
 BEIT_HOLDS = {
     "pool": ("token", "mean", None),
@@ -265,10 +255,9 @@ BEIT_HOLDS = {
     "class_token": (True,),
     "registers": (0,),
     "position": ("relative_2d", "learned_1d", "none"),
-    "position_at": ANY,
     "biases": ("no_key", "all"),
     "stem": (None,),
-    **dict.fromkeys(("mlp", "layer_scale", "mlp_norm"), ANY),
+    **dict.fromkeys(("position_at", "mlp", "layer_scale", "mlp_norm"), ANY),
 }
 EVA_KEYS = {**KEYS, "class_token": "class_token", "num_reg_tokens": "registers"}
 WRITERS = (

@@ -28,8 +28,6 @@ PREPROCESSING = {
 
 
 class Torchvision(Family):
-    """Vision Transformers of torchvision, as its newer and older versions name their arrays."""
-
     def complete(self, canonical, contents):
         evidence, patches = canonical.evidence, canonical.arrays[POSITION].shape[1] - 1
         patch = evidence["patch_size"][0]

@@ -5,12 +5,11 @@ of texts, which is left aside together with the temperature of the loss. What a 
 not say has the value that its class gives it. A classifier stands on the mean of the patches: in
 CLIP on that of the last block, in SigLIP on that of the last norm, and their poolings are not used.
 
-A file is recognised by `sign`, a name in it. By `table` its `post_layernorm.weight` becomes
-`norm/gamma`, the path of the model's variable, in `canonical.arrays`; by `SETTINGS` `hidden_act` of
-`config.json` becomes the argument `activation` in `canonical.evidence`. `parts` are arrays that are
-there just where a key of the config is true. `complete` decides what is still open. `holds` are the
-values that can be written.
+The docstring of huggingface_dino.py tells what `sign`, `table`, `config`, `parts`, `complete` and
+`holds` of a family are.
 """
+
+import dataclasses
 
 import numpy as np
 
@@ -27,6 +26,7 @@ TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
 ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
 
 
+@dataclasses.dataclass(frozen=True)
 class VisionTower(Family):
     """One of these families.
 
@@ -34,7 +34,11 @@ class VisionTower(Family):
     `impossible`, `write`, and in `json_files` `config_for`.
     """
 
-    prefix = "CLIP"  # of the names of its classes
+    stripped: str = r"^vision_model\."
+    ignored: tuple = (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids")
+    joined_heads: bool = True
+    needs_config: bool = True
+    title = "CLIP"  # what the names of its classes begin with
     processor = "CLIPImageProcessor"  # of a folder that has none
     heads = 12  # what a config means that does not say how many
 
@@ -68,35 +72,38 @@ class VisionTower(Family):
         elif not evidence["num_classes"]:
             evidence.assume("pool")
 
-    def config_for(self, model):
-        return super().config_for(model) | {"hidden_act": huggingface.hidden_act(model.variant)}
-
     def impossible(self, model):
         v, size = model.variant, model.image_size
         sides = {
             f"image_size={size}": size[0] != size[1],
             f"patch_size={v.patch_size}": v.patch_size[0] != v.patch_size[1],
         }
-        return [*super().impossible(model), *reasons(sides), *self.impossible_heads(model)]
+        return super().impossible(model) + reasons(sides)
 
-    def impossible_heads(self, model):
-        """What of pooling, head and projection none of the classes has, as texts."""
-        return []
+    def write(self, model, arrays):
+        beside = model.num_classes or model.variant.projection
+        prefix = "vision_model." if beside else ""
+        return huggingface.with_prefix(super().write(model, arrays), prefix)
 
-    def named(self, model, suffix, nested, **settings):
-        """`config.json` and `preprocessor_config.json` of a class, with or without a part."""
-        name, tower = self.prefix.lower(), {**self.config_for(model), **settings}
-        config = {"architectures": [self.prefix + suffix], "torch_dtype": "float32"}
-        if nested:
+    def json_files(self, model, suffix="VisionModel", **settings):
+        """Those of the class with this `suffix`; `settings` are of the tower."""
+        name, config = self.title.lower(), {"torch_dtype": "float32"}
+        tower = {
+            **self.config_for(model),
+            **huggingface.parts_of(model, self),
+            "hidden_act": huggingface.hidden_act(model.variant),
+            **settings,
+        }
+        if model.num_classes:
+            suffix = "ForImageClassification"
             config |= {"model_type": name, "vision_config": tower, **huggingface.labels(model)}
         else:
             config |= {"model_type": f"{name}_vision_model", **tower}
+        config["architectures"] = [self.title + suffix]
         return {"config.json": config, "preprocessor_config.json": huggingface.processor_of(model)}
 
 
 class Clip(VisionTower):
-    """Folders of `CLIPVisionModel` and of the classes around it, and of those of MetaCLIP 2."""
-
     def choose_pooling(self, canonical):
         if is_classifier(canonical):
             canonical.evidence.update(pool="mean", final_norm=False, projection=None)
@@ -107,29 +114,23 @@ class Clip(VisionTower):
         if not v.final_norm:  # the class has one all the same
             ones = np.ones(v.width, "float32")
             arrays = {**arrays, "norm/gamma": ones, "norm/beta": 0 * ones}
-        prefix = "vision_model." if v.projection or not v.final_norm else ""
-        return huggingface.with_prefix(super().write(model, arrays), prefix)
+        return super().write(model, arrays)
 
-    def impossible_heads(self, model):
-        v, has_classes = model.variant, bool(model.num_classes)
-        is_encoder = v.pool == "token" and v.final_norm and not has_classes
-        is_classifier = v.pool == "mean" and not v.final_norm and has_classes
-        fits = is_encoder or (is_classifier and v.projection is None)
-        what = f"pool={v.pool!r}, final_norm={v.final_norm}, num_classes={model.num_classes}"
-        return reasons({what: not fits})
+    def impossible(self, model):
+        v, count = model.variant, model.num_classes
+        fits = (v.pool, v.final_norm) == (("mean", False) if count else ("token", True))
+        what = f"pool={v.pool!r}, final_norm={v.final_norm}, num_classes={count}"
+        return super().impossible(model) + reasons({what: not fits or (count and v.projection)})
 
     def json_files(self, model):
-        v = model.variant
-        if model.num_classes:
-            return self.named(model, "ForImageClassification", nested=True)
-        suffix = "VisionModelWithProjection" if v.projection else "VisionModel"
-        return self.named(model, suffix, nested=False, projection_dim=v.projection or 512)
+        projection = model.variant.projection
+        suffix = "VisionModelWithProjection" if projection else "VisionModel"
+        settings = {} if model.num_classes else {"projection_dim": projection or 512}
+        return super().json_files(model, suffix, **settings)
 
 
 class Siglip(VisionTower):
-    """Folders of `SiglipVisionModel` and of the classes around it, also with SigLIP 2's weights."""
-
-    prefix, processor = "Siglip", "SiglipImageProcessor"
+    title, processor = "Siglip", "SiglipImageProcessor"
 
     def arrays_of(self, file):
         patches = [a for name, a in file.items() if name.endswith("patch_embedding.weight")]
@@ -140,20 +141,11 @@ class Siglip(VisionTower):
             )
         return super().arrays_of(file)
 
-    def write(self, model, arrays):
-        prefix = "vision_model." if model.num_classes else ""
-        return huggingface.with_prefix(super().write(model, arrays), prefix)
-
-    def impossible_heads(self, model):
+    def impossible(self, model):
         v = model.variant
         pools = ("mean",) if model.num_classes else ("map", "mean", None)
         what = f"pool={v.pool!r}, num_classes={model.num_classes}"
-        return reasons({what: v.pool not in pools})
-
-    def json_files(self, model):
-        nested = bool(model.num_classes)
-        suffix = "ForImageClassification" if nested else "VisionModel"
-        return self.named(model, suffix, nested, vision_use_head=model.variant.pool == "map")
+        return super().impossible(model) + reasons({what: v.pool not in pools})
 
 
 # ---- parts
@@ -180,9 +172,7 @@ def choose_gelu(evidence):
 def _whole_patches(evidence):
     """Rounds `image_size` down to whole patches, as these classes do; returns notes to report."""
     size = evidence.from_config("image_size")
-    if not isinstance(size, int):
-        return ()
-    whole = [size // side * side for side in evidence["patch_size"]]
+    whole = [size // side * side for side in evidence["patch_size"]] if type(size) is int else [0]
     if not all(whole) or whole == [size, size]:
         return ()
     evidence["image_size"] = whole
@@ -202,28 +192,18 @@ LAYERS = (
     *tables.torch_norm("post_layernorm", "norm"),
     *tables.torch_linear("classifier", "head"),
 )
-SIGLIP_ROWS = (
-    ("head.probe", "pool/probe", SAME),
-    *tables.torch_in_proj("head.attention.in_proj", "pool/attention"),
-    *tables.torch_linear("head.attention.out_proj", "pool/attention/out"),
-    *tables.torch_norm("head.layernorm", "pool/norm"),
-    *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
-    *LAYERS,
-)
 SETTINGS = {**huggingface.KEYS, "hidden_act": ("activation", huggingface.ACTIVATIONS)}
-TOWER_FIELDS = {
-    "stripped": r"^vision_model\.",
-    "ignored": (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids"),
-    "joined_heads": True,
-    "needs_config": True,
+DEFAULTS = {
+    "interpolation": "bicubic_no_antialias",
+    "activation": "gelu_erf",
+    "gelu": "erf",
+    "epsilon": 1e-5,
 }
 HOLDS = {
-    "registers": (0,),
-    "position": huggingface.TABLES,
+    **huggingface.HOLDS,
     "representation_size": (None,),
     "norm_after_pool": (False,),
     "stem": (None,),
-    "activation": ANY,
 }
 
 CLIP = Clip(
@@ -235,12 +215,7 @@ CLIP = Clip(
         *tables.torch_norm("pre_layrnorm", "pre_norm"),
         *LAYERS,
     ),
-    defaults={
-        "interpolation": "bicubic_no_antialias",
-        "activation": "quick_gelu",
-        "gelu": "erf",
-        "epsilon": 1e-5,
-    },
+    defaults={**DEFAULTS, "activation": "quick_gelu"},
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
     holds={
         **HOLDS,
@@ -251,21 +226,21 @@ CLIP = Clip(
         "final_norm": ANY,
         "projection": ANY,
     },
-    **TOWER_FIELDS,
 )
 SIGLIP = Siglip(
     name="Hugging Face SigLIP",
     model_types=("siglip", "siglip_vision_model"),
     parts={"vision_use_head": "pool/probe"},
     sign=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
-    table=Table(*SIGLIP_ROWS),
-    defaults={
-        "interpolation": "bicubic_no_antialias",
-        "activation": "gelu_tanh",
-        "gelu": "tanh",
-        "epsilon": 1e-6,
-    },
+    table=Table(
+        ("head.probe", "pool/probe", SAME),
+        *tables.torch_in_proj("head.attention.in_proj", "pool/attention"),
+        *tables.torch_linear("head.attention.out_proj", "pool/attention/out"),
+        *tables.torch_norm("head.layernorm", "pool/norm"),
+        *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
+        *LAYERS,
+    ),
+    defaults={**DEFAULTS, "activation": "gelu_tanh", "gelu": "tanh", "epsilon": 1e-6},
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
     holds={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
-    **TOWER_FIELDS,
 )
