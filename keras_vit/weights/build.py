@@ -34,7 +34,7 @@ def build_and_load(variant, weights, options):
     canonical = read(weights, known)
     if canonical.model != name:
         raise CheckpointError(
-            f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
+            f"{canonical.source.path!r} holds a {canonical.model}; this builder makes a {name}. "
             "keras_vit.from_checkpoint builds the model that fits a file."
         )
     of_file = canonical.evidence

@@ -67,26 +67,26 @@ def _names(names, limit=6):
 
 def report_of(plan, model, canonical):
     """The `LoadReport` of a `Plan` that was carried out."""
-    architecture = {**canonical.evidence, "preprocessing": str(canonical.preprocessing)}
-    compared = [n for n in marked(type(model.variant), "compared") if n in architecture]
+    in_file, in_model = canonical.evidence, model.variant
+    fields = [n for n in marked(type(in_model), "compared") if n in in_file]
+    values = {**in_file, "preprocessing": str(canonical.preprocessing)}
+    source = canonical.source
     return LoadReport(
         loaded=tuple(plan.values),
         initial=plan.initial,
         ignored=(*(canonical.origin[name] for name in plan.dropped), *canonical.ignored),
         resized=canonical.resized,
         head=plan.head,
-        assumed=tuple(
-            (n, architecture.get(n), source) for n, source in canonical.evidence.assumed.items()
-        ),
+        assumed=tuple((n, values.get(n), why) for n, why in in_file.assumed.items()),
         differs=tuple(
-            (name, architecture[name], getattr(model.variant, name))
-            for name in compared
-            if architecture[name] != getattr(model.variant, name)
+            (n, in_file[n], getattr(in_model, n))
+            for n in fields
+            if in_file[n] != getattr(in_model, n)
         ),
         family=canonical.family,
-        path=canonical.path,
-        prefix=canonical.prefix,
-        others=canonical.others,
+        path=source.path,
+        prefix=source.prefix,
+        others=source.others,
     )
 
 
@@ -98,7 +98,7 @@ def misfit(plan, model, canonical, advice):
         for path, (in_file, in_model) in plan.misshapen.items()
     ]
     return CheckpointError(
-        f"The checkpoint {canonical.path!r} does not fit the model {model.name!r}; "
+        f"The checkpoint {canonical.source.path!r} does not fit the model {model.name!r}; "
         f"nothing was loaded. {_likely_cause(model, canonical)}{advice}\n"
         f"  In the model only: {shortened(plan.missing, 6)}\n"
         f"  In the file only: {shortened(unused, 6)}\n"
@@ -108,8 +108,7 @@ def misfit(plan, model, canonical, advice):
 
 def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
-    in_file = canonical.evidence
-    in_model = {**vars(model.variant), "channels": model.channels}
+    in_file, in_model = canonical.evidence, {**vars(model.variant), "channels": model.channels}
     if canonical.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
         return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
     differing = [
@@ -125,7 +124,5 @@ def _size_of(architecture):
     width, depth, patch_size = (architecture[n] for n in ("width", "depth", "patch_size"))
     for name, variant in VARIANTS.items():
         if (variant.width, variant.depth) == (width, depth):
-            is_square = patch_size[0] == patch_size[1]
-            patch = patch_size[0] if is_square else "{}x{}".format(*patch_size)
-            return f"a {size_of(name)}/{patch}"
+            return f"a {size_of(name)}/{'x'.join(map(str, dict.fromkeys(patch_size)))}"
     return f"a ViT of width {width}, depth {depth} and patches of {patch_size} pixels"
