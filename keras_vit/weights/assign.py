@@ -119,9 +119,7 @@ def _last_layers_left_out(arrays, variables, fresh_head):
     shapes = [{name: tuple(array.shape) for name, array in side.items()} for side in sides]
 
     def equal(layer):
-        return all(
-            name in arrays and shapes[0][name] == shapes[1].get(name) for name in layer
-        )
+        return all(name in arrays and shapes[0][name] == shapes[1].get(name) for name in layer)
 
     def is_half(layer):  # damage: its other half is then missing or unused
         return any(sum(name in side for name in layer) == 1 for side in sides)
