@@ -21,12 +21,11 @@ from keras_vit.models.resize_weights import (
     resize_positions,
 )
 from keras_vit.models.surgery import building_arguments
-from keras_vit.weights.assign import assign
+from keras_vit.weights.assign import LoadReport, assign
 from keras_vit.weights.canonical import ROOT
 from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.readers import read
-from keras_vit.weights.report import LoadReport
 
 
 def load_weights(
