@@ -21,7 +21,7 @@ from keras_vit.models.resize_weights import (
     resize_positions,
 )
 from keras_vit.models.surgery import building_arguments
-from keras_vit.weights.assign import LoadReport, assign
+from keras_vit.weights.assign import FITTING, LoadReport, assign
 from keras_vit.weights.canonical import ROOT
 from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
 from keras_vit.weights.files import CheckpointError
@@ -138,10 +138,11 @@ def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
     if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
             f"{checkpoint.source.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
-            f"{type(model).__name__}. Nothing was loaded."
+            f"{type(model).__name__}. Nothing was loaded. {FITTING}"
         )
-    arrays, origin = dict(checkpoint.arrays), dict(checkpoint.origin)
-    checkpoint = dataclasses.replace(checkpoint, arrays=arrays, origin=origin)
+    checkpoint = dataclasses.replace(
+        checkpoint, arrays=dict(checkpoint.arrays), origin=dict(checkpoint.origin)
+    )
     if checkpoint.model == "VisionTransformer":
         if model.variant.layer_scale is None and model.variant.block != "parallel":
             checkpoint.fold_layer_scale()
