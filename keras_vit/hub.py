@@ -13,7 +13,8 @@ from keras_vit.text import unknown
 from keras_vit.weights.card import is_untouched, make_card
 from keras_vit.weights.fetch import is_offline
 from keras_vit.weights.files import FOLDER_FILES
-from keras_vit.weights.save import BY_SUFFIX, save_weights, write_card
+from keras_vit.weights.save import BY_SUFFIX, check_card_place, save_weights
+from keras_vit.writing import write_text
 
 CARD = "README.md"
 # What a file of each format is called in a repository, "" for the repository itself.
@@ -88,7 +89,8 @@ def model_card(
     contents["place"] = f"hf://{repository}" if repository else None
     card = make_card(model, file, name=name, license=license, limits=limits, **contents)
     if path is not None:
-        write_card(card, path)
+        check_card_place(path)
+        write_text(path, str(card))
     return card
 
 

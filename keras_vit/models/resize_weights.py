@@ -35,14 +35,13 @@ def resize_positions(
     Raises:
         ValueError: an unknown method, or positions that have no grid (those of a sequence).
     """
-    if tuple(old_grid) == tuple(new_grid):
-        return {}
     changed = {}
+    if tuple(old_grid) == tuple(new_grid):
+        return changed
     for name, array in arrays.items():
         match = re.fullmatch(POSITIONS, name)
-        if match is None:
-            continue
-        if match[1] == "embedding":
+        part = match and match[1]
+        if part == "embedding":
             tokens = learned_tokens + old_grid[0] * old_grid[1]
             if array.ndim != 3 or array.shape[:2] != (1, tokens):
                 raise ValueError(
@@ -52,10 +51,10 @@ def resize_positions(
             first, patches = array[:, :learned_tokens], array[0, learned_tokens:]
             patches = resize_grid(patches, old_grid, new_grid, method)[None]
             changed[name] = np.concatenate([first, patches.astype(array.dtype)], axis=1)
-        elif match[1] == "table":
+        elif part == "table":
             changed[name] = resize_offsets(array, old_grid, new_grid, method)
-        else:
-            axis = 0 if match[1] == "rows" else 1
+        elif part:
+            axis = ("rows", "columns").index(part)
             matrix = resize_matrix(old_grid[axis], new_grid[axis], method)
             changed[name] = (matrix @ array).astype(array.dtype)
     return changed

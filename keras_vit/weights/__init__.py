@@ -1,14 +1,13 @@
 """Checkpoints into models and back: read -> canonical names -> resize -> assignment -> a report."""
 
 from keras_vit.models.resize_weights import resize_patches, resize_positions
+from keras_vit.weights.assign import LoadReport
 from keras_vit.weights.augreg import choose_augreg, read_augreg_index
-from keras_vit.weights.catalog import Checkpoint, checkpoints
-from keras_vit.weights.catalog_list import list_weights
+from keras_vit.weights.catalog import Checkpoint, checkpoints, list_weights
 from keras_vit.weights.downloads import DownloadError, cache_dir
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.load import from_checkpoint, load_weights
-from keras_vit.weights.report import LoadReport
 from keras_vit.weights.save import save_weights
 
 __all__ = [

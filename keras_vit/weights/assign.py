@@ -1,11 +1,17 @@
-"""Strict assignment: every variable and every array is accounted for, or nothing happens."""
+"""Strict assignment: every variable and every array is accounted for, or nothing happens.
+
+A plan, which changes nothing, says which array goes to which variable; one that fits is carried
+out, and a report tells what became of the checkpoint.
+"""
 
 import dataclasses
 
 import numpy as np
 
+from keras_vit.checks import marked
+from keras_vit.text import visible
+from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.report import misfit, report_of
 from keras_vit.weights.tables import shortened
 
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
@@ -44,7 +50,8 @@ class Plan:
 def assign(model, canonical, fresh_head=False, advice=FITTING):
     """Gives a model the arrays of a checkpoint, all or none, and returns a `LoadReport`.
 
-    The model keeps the report, too.
+    The model keeps the report, and what came with the weights: preprocessing belongs to all of
+    them; the names of classes, to the head that they came with.
 
     Args:
         model: a `VisionTransformer` or a `BiT`.
@@ -57,7 +64,12 @@ def assign(model, canonical, fresh_head=False, advice=FITTING):
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
     plan = fitting_plan(model, canonical, variables=variables, fresh_head=fresh_head, advice=advice)
-    _commit(plan, model, canonical=canonical, variables=variables)
+    for path, value in plan.values.items():
+        variables[path].assign(value)
+    model.preprocessing, model.weights_from = canonical.preprocessing, canonical.source.name or None
+    if HEAD[0] in plan.values:
+        model.class_names, model.label_set = canonical.class_names, canonical.source.label_set
+        model.reading = canonical.reading or model.reading
     model.load_report = report_of(plan, model, canonical=canonical)
     return model.load_report
 
@@ -71,30 +83,35 @@ def fitting_plan(model, canonical, variables, fresh_head=False, advice=FITTING):
     plan = make_plan(canonical.arrays, variables, fresh_head=fresh_head)
     if not plan.fits:
         raise misfit(plan, model, canonical=canonical, advice=advice)
-    _check_values(plan, canonical)
+    strange = [
+        canonical.origin[path]
+        for path, value in plan.values.items()
+        if value.dtype.kind not in "fiub" or not np.isfinite(value).all()
+    ]
+    if strange:
+        raise CheckpointError(
+            f"The checkpoint {canonical.source.path!r} has NaN or infinite values in "
+            f"{shortened(strange)}, as they are or in the precision of the model; nothing was "
+            "loaded. The training that wrote it diverged, or the file is damaged."
+        )
     return plan
 
 
 def make_plan(arrays, variables, fresh_head=False):
     """The `Plan` for arrays by canonical name and variables by path."""
     left_out = _last_layers_left_out(arrays, variables, fresh_head)
-    wanted = {path: variable for path, variable in variables.items() if path not in left_out}
-    offered = {name: array for name, array in arrays.items() if name not in left_out}
-    shared = {
-        path: (offered[path], variable) for path, variable in wanted.items() if path in offered
-    }
+    wanted = [path for path in variables if path not in left_out]
+    offered = [name for name in arrays if name not in left_out]
+    shared = [path for path in wanted if path in arrays]
+    shapes = {path: (arrays[path].shape, tuple(variables[path].shape)) for path in shared}
     return Plan(
-        values={path: _in_precision(*both) for path, both in shared.items()},
+        values={path: _in_precision(arrays[path], variables[path]) for path in shared},
         initial=tuple(name for name in left_out if name in variables),
         dropped=tuple(name for name in left_out if name in arrays),
-        missing=tuple(path for path in wanted if path not in offered),
-        unused=tuple(name for name in offered if name not in wanted),
-        misshapen={
-            path: (array.shape, tuple(variable.shape))
-            for path, (array, variable) in shared.items()
-            if array.shape != tuple(variable.shape)
-        },
-        head=_what_becomes_of_the_head(arrays, variables, left_out),
+        missing=tuple(path for path in wanted if path not in arrays),
+        unused=tuple(name for name in offered if name not in variables),
+        misshapen={path: both for path, both in shapes.items() if both[0] != both[1]},
+        head=_fate_of_head(arrays, variables, left_out),
     )
 
 
@@ -104,46 +121,34 @@ def _last_layers_left_out(arrays, variables, fresh_head):
     As in the authors' `load_pretrained`: pre-logits of an equal size are kept, others dropped. A
     head means nothing without the pre-logits that it was trained on.
     """
+    sides = (arrays, variables)
+    shapes = [{name: tuple(array.shape) for name, array in side.items()} for side in sides]
 
     def equal(layer):
-        return all(
-            name in arrays
-            and name in variables
-            and arrays[name].shape == tuple(variables[name].shape)
-            for name in layer
-        )
+        return all(name in arrays and shapes[0][name] == shapes[1].get(name) for name in layer)
 
-    def is_half(layer, side):
-        return sum(name in side for name in layer) == 1
+    def is_half(layer):  # damage: its other half is then missing or unused
+        return any(sum(name in side for name in layer) == 1 for side in sides)
 
-    sides = (arrays, variables)
-    has_pre_logits = any(name in side for name in PRE_LOGITS for side in sides)
-    if has_pre_logits and not equal(PRE_LOGITS):
+    layers = ()
+    if any(name in side for name in PRE_LOGITS for side in sides) and not equal(PRE_LOGITS):
         layers = (PRE_LOGITS, HEAD, DISTILLATION_HEAD)
     elif fresh_head or not equal(HEAD):
         layers = (HEAD, DISTILLATION_HEAD)
-    else:
-        layers = ()
-    return [
-        name
-        for layer in layers
-        if not any(is_half(layer, side) for side in sides)  # damage: it is missing or unused then
-        for name in layer
-        if name in arrays or name in variables
-    ]
+    names = [name for layer in layers if not is_half(layer) for name in layer]
+    return [name for name in names if name in arrays or name in variables]
 
 
-def _what_becomes_of_the_head(arrays, variables, left_out):
+def _fate_of_head(arrays, variables, left_out):
+    """`Plan.head`."""
     kernel = HEAD[0]
     if kernel not in left_out:
         return ""
-    in_file = "none in the file"
-    if kernel in arrays:
-        in_file = f"{arrays[kernel].shape[-1]} classes in the file"
+    text = f"{arrays[kernel].shape[-1]} classes" if kernel in arrays else "none"
     if kernel not in variables:
-        return f"{in_file}, dropped: the model has none"
-    in_model = f"{variables[kernel].shape[-1]} classes in the model"
-    text = f"{in_file}, {in_model}, which keeps its own (zero when fresh)"
+        return f"{text} in the file, dropped: the model has none"
+    text += f" in the file, {variables[kernel].shape[-1]} classes in the model, which keeps its own"
+    text += " (zero when fresh)"
     if any(name in left_out for name in PRE_LOGITS):
         text += "; the pre-logits layers are not equal, and a head belongs to its own"
     return text
@@ -157,28 +162,123 @@ def _in_precision(array, variable):
         return array.astype(variable.dtype, copy=False)
 
 
-def _check_values(plan, canonical):
-    strange = [
-        canonical.origin[path]
-        for path, value in plan.values.items()
-        if value.dtype.kind not in "fiub" or not np.isfinite(value).all()
-    ]
-    if strange:
-        raise CheckpointError(
-            f"The checkpoint {canonical.path!r} has NaN or infinite values in "
-            f"{shortened(strange)}, as they are or in the precision of the model; nothing was "
-            "loaded. The training that wrote it diverged, or the file is damaged."
-        )
+# ---- what became of it
 
 
-def _commit(plan, model, canonical, variables):
-    """Assigns the values, and what came with them.
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """What became of a checkpoint: every variable and every array of it is accounted for.
 
-    Preprocessing belongs to the weights; the names of classes, to the head that they came with.
+    Attributes:
+        loaded: canonical names of the variables that took their value from the file.
+        initial: variables left at their initial value: a fresh head, if anything.
+        ignored: arrays of the file that the model has no use for: its head, a text tower.
+        resized: (variable, shape in the file, shape in the model, method) for each that was.
+        head: what became of the head, in words.
+        assumed: (argument, value, where it is from) for what the arrays do not say.
+        differs: (argument, value in the file's family, value in the model) where the model
+            computes something else than the file was trained with.
+        family: whose format the file has.
+        path: the file or folder.
+        prefix: what the names of the model's arrays begin with in the file, and is left out.
+        others: prefixes of further models in the file, which `prefix=` would choose.
     """
-    for path, value in plan.values.items():
-        variables[path].assign(value)
-    model.preprocessing, model.weights_from = canonical.preprocessing, canonical.source or None
-    if HEAD[0] in plan.values:
-        model.class_names, model.label_set = canonical.class_names, canonical.label_set
-        model.reading = canonical.reading or model.reading
+
+    loaded: tuple[str, ...]
+    initial: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    resized: tuple[tuple, ...] = ()
+    head: str = ""
+    assumed: tuple[tuple, ...] = ()
+    differs: tuple[tuple, ...] = ()
+    family: str = ""
+    path: str = ""
+    prefix: str = ""
+    others: tuple[str, ...] = ()
+
+    def __str__(self):
+        rows = {
+            "checkpoint": [f"{self.path} ({self.family})"],
+            "prefix": [f"{self.prefix!r}, left out of the names" if self.prefix else ""],
+            "other models": [", ".join(map(repr, self.others))],
+            "loaded": [f"{len(self.loaded)} variables"],
+            "resized": [f"{n} {old} -> {new}, {method}" for n, old, new, method in self.resized],
+            "head": [self.head],
+            "left at initial value": [_names(self.initial)],
+            "ignored": [_names(self.ignored)],
+            "assumed": [f"{name}={value!r}: {source}" for name, value, source in self.assumed],
+            "differs": [
+                f"{name}: {in_file!r} in the checkpoint, {in_model!r} in the model"
+                for name, in_file, in_model in self.differs
+            ],
+        }
+        lines = [f"{title:<22} {visible(text)}" for title in rows for text in rows[title] if text]
+        return "\n".join(lines)
+
+
+def _names(names, limit=6):
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def report_of(plan, model, canonical):
+    """The `LoadReport` of a `Plan` that was carried out."""
+    in_file, in_model = canonical.evidence, model.variant
+    fields = [n for n in marked(type(in_model), "compared") if n in in_file]
+    values = {**in_file, "preprocessing": str(canonical.preprocessing)}
+    source = canonical.source
+    return LoadReport(
+        loaded=tuple(plan.values),
+        initial=plan.initial,
+        ignored=(*(canonical.origin[name] for name in plan.dropped), *canonical.ignored),
+        resized=canonical.resized,
+        head=plan.head,
+        assumed=tuple((n, values.get(n), why) for n, why in in_file.assumed.items()),
+        differs=tuple(
+            (n, in_file[n], getattr(in_model, n))
+            for n in fields
+            if in_file[n] != getattr(in_model, n)
+        ),
+        family=canonical.family,
+        path=source.path,
+        prefix=source.prefix,
+        others=source.others,
+    )
+
+
+def misfit(plan, model, canonical, advice):
+    """The error for a `Plan` that leaves variables or arrays over; `advice` as in `assign`."""
+    unused = [canonical.origin[name] for name in plan.unused]
+    misshapen = [
+        f"{path}: {in_file} in the file, {in_model} in the model"
+        for path, (in_file, in_model) in plan.misshapen.items()
+    ]
+    return CheckpointError(
+        f"The checkpoint {canonical.source.path!r} does not fit the model {model.name!r}; "
+        f"nothing was loaded. {_likely_cause(model, canonical)}{advice}\n"
+        f"  In the model only: {shortened(plan.missing, 6)}\n"
+        f"  In the file only: {shortened(unused, 6)}\n"
+        f"  Of another shape: {shortened(misshapen, 6)}"
+    )
+
+
+def _likely_cause(model, canonical):
+    """Which two architectures do not fit, in the terms of the paper."""
+    in_file, in_model = canonical.evidence, {**vars(model.variant), "channels": model.channels}
+    if canonical.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
+        return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
+    differing = [
+        f"{name}={in_file[name]!r} in the file, {value!r} in the model"
+        for name, value in in_model.items()
+        if name in in_file and in_file[name] != value
+    ]
+    return f"They differ in: {'; '.join(differing)}. " if differing else ""
+
+
+def _size_of(architecture):
+    """`"a ViT-L/16"`, or the numbers where no published size has them."""
+    width, depth, patch_size = (architecture[n] for n in ("width", "depth", "patch_size"))
+    for name, variant in VARIANTS.items():
+        if (variant.width, variant.depth) == (width, depth):
+            return f"a {size_of(name)}/{'x'.join(map(str, dict.fromkeys(patch_size)))}"
+    return f"a ViT of width {width}, depth {depth} and patches of {patch_size} pixels"

@@ -7,7 +7,6 @@ from keras_vit.models.classifier import argument_names
 from keras_vit.models.surgery import building_arguments
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights.assign import assign
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.load import fit_to_model
 from keras_vit.weights.locate import SIZE, locate, published_for
 from keras_vit.weights.readers import computed_positions, read
@@ -32,11 +31,6 @@ def build_and_load(variant, weights, options):
     of_row = {n: getattr(row, n) for n in names if name == "VisionTransformer"}
     known = {**of_row, **computed_positions(row), **options}
     canonical = read(weights, known)
-    if canonical.model != name:
-        raise CheckpointError(
-            f"{canonical.path!r} holds a {canonical.model}; this builder makes a {name}. "
-            "keras_vit.from_checkpoint builds the model that fits a file."
-        )
     of_file = canonical.evidence
     inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
     model = MODELS[name](variant, **{**inherited, **building_arguments(options)})
@@ -48,11 +42,8 @@ def _check_variant(record, variant, row, options):
     """Raises a ValueError, before anything is downloaded, for weights of another variant."""
     published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
     of_weights = published.get(record.variant) if record else None
-    if of_weights is None:
-        return
     names = [n for n in (*SIZE, "patch_size") if hasattr(row, n) and n not in options]
-    is_other = type(of_weights) is not type(row)
-    if is_other or any(getattr(of_weights, n) != getattr(row, n) for n in names):
+    if of_weights and any(getattr(of_weights, n, None) != getattr(row, n) for n in names):
         raise ValueError(
             f"The weights are of another model. Received: weights={record.name!r}, which are of "
             f"{record.variant}, for {variant}. {published_for(variant)}; "

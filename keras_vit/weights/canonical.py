@@ -2,20 +2,23 @@
 
 Canonical names are the variable paths of the models, such as `block_0/mlp/dense_1/kernel`, and
 canonical arrays have the shapes of these variables. `keras_vit.weights.evidence` decides what they
-do not tell of the model, and `keras_vit.weights.extensions` knows the parts of later models.
+do not tell of the model.
 """
 
 import dataclasses
+import re
 
 import numpy as np
 
+from keras_vit.extensions import BIASES
+from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights.evidence import POSITION, Evidence
-from keras_vit.weights.extensions import ROOT, extensions_of, pooling_of, resnet_of
 from keras_vit.weights.reading import CheckpointError, expect
 
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
+ROOT = "root/conv/kernel"
 REQUIRED = (
     PROJECTION,
     "block_0/attention/query/kernel",
@@ -23,35 +26,66 @@ REQUIRED = (
     "block_0/mlp/dense_1/kernel",
     "norm/gamma",
 )
+FRESH_SCALE = 1e-5  # of a LayerScale whose first value no config says
+QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a checkpoint comes from.
+
+    Attributes:
+        path: the file or folder.
+        name: what the model keeps of it: a name of the catalogue, a URL, or that of a local file.
+        label_set: whose order the classes follow, as the catalogue says it.
+        prefix: what the names in the file begin with, where the tables do not know it.
+        others: prefixes of further models in the file.
+    """
+
+    path: str = ""
+    name: str = ""
+    label_set: str | None = None
+    prefix: str = ""
+    others: tuple = ()
 
 
 @dataclasses.dataclass
 class Canonical:
-    """A checkpoint in canonical form."""
+    """A checkpoint in canonical form.
 
-    family: str  # whose format it is
-    arrays: dict  # canonical name -> array, in the shape of the variable
-    origin: dict  # canonical name -> name in the file
-    evidence: Evidence  # arguments of the model's class, with the image size of the positions
-    ignored: tuple = ()  # names in the file that are no part of the model, such as a text tower
+    Attributes:
+        family: whose format it is.
+        arrays: canonical name -> array, in the shape of the variable.
+        origin: canonical name -> name in the file.
+        evidence: arguments of the model's class, with the image size of the positions.
+        ignored: names in the file that are no part of the model, such as those of a text tower.
+        preprocessing, class_names: what the model keeps with the weights, and with the head.
+        reading: how outputs are read, as in `keras_vit.outputs`.
+        model: the name of the class of the architecture.
+        resized: a row of `LoadReport.resized` for each array that was fitted to a model.
+        source: where it comes from.
+    """
+
+    family: str
+    arrays: dict
+    origin: dict
+    evidence: Evidence
+    ignored: tuple = ()
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
-    label_set: str | None = None
-    reading: str | None = None  # how its outputs are read, see keras_vit.outputs
-    path: str = ""
-    source: str = ""  # a name of the catalogue, a URL, or the name of a local file
-    prefix: str = ""  # what the names in the file begin with, where the tables do not know it
-    others: tuple = ()  # prefixes of further models in the file
-    resized: tuple = ()  # a row of `LoadReport.resized` for each array that fits a model now
-    model: str = "VisionTransformer"  # the name of the class of the architecture
+    reading: str | None = None
+    model: str = "VisionTransformer"
+    resized: tuple = ()
+    source: Source = Source()
 
-    def set_preprocessing(self, recipe, unsaid, source):
-        """Sets how images are prepared, and adds `unsaid`, what no recipe can say, to `ignored`.
+    def set_preprocessing(self, recipe, beyond_recipe, config):
+        """Sets how images are prepared.
 
-        `source` is the config that says it; without one the report calls the recipe assumed.
+        `beyond_recipe` are texts for what no recipe can say, which the report names. Without a
+        `config` that says the recipe the report calls it assumed.
         """
-        self.preprocessing, self.ignored = recipe, (*unsaid, *self.ignored)
-        if not source:
+        self.preprocessing, self.ignored = recipe, (*beyond_recipe, *self.ignored)
+        if not config:
             self.evidence.assumed["preprocessing"] = IMAGES
 
     def replace_array(self, name, array, method):
@@ -78,6 +112,22 @@ class Canonical:
             self.arrays[f"{name}/bias"] = np.zeros(kernel.shape[-1], kernel.dtype)
             self.origin[f"{name}/bias"] = why
 
+    def fold_layer_scale(self):
+        """For a model without LayerScale: multiplies the last layer of each branch by its scale."""
+        arrays, origin = self.arrays, self.origin
+        for name in [n for n in arrays if re.fullmatch(r"block_\d+/layer_scale_[12]/gamma", n)]:
+            scale, name_in_file = arrays.pop(name), origin.pop(name)
+            block, branch = name.removesuffix("/gamma").split("/layer_scale_")
+            last = f"{block}/attention/out" if branch == "1" else f"{block}/mlp/dense_2"
+            for part in (f"{last}/kernel", f"{last}/bias"):
+                if part in arrays:
+                    if scale.shape != arrays[part].shape[-1:]:
+                        raise CheckpointError(
+                            f"{name_in_file!r} and {origin[part]!r} are of different width."
+                        )
+                    arrays[part] = arrays[part] * scale
+                    origin[part] += f" * {name_in_file}"
+
 
 # ---- what the shapes of arrays tell
 
@@ -102,10 +152,11 @@ def architecture_of(arrays, family, optional=()):
     projection = units_of(arrays, "projection", representation_size or width) or None
     pool, inputs_of_head = pooling_of(arrays, width, projection or representation_size or width)
     registers = arrays.get("patch_encoder/registers")
+    mlp_dim = arrays["block_0/mlp/dense_1/kernel"].shape[-1]
     arguments = {
         "width": width,
         "depth": len(blocks),
-        "mlp_dim": arrays["block_0/mlp/dense_1/kernel"].shape[-1],
+        "mlp_dim": mlp_dim,
         "patch_size": tuple(patch_size),
         "channels": channels,
         "pool": pool,
@@ -120,12 +171,88 @@ def architecture_of(arrays, family, optional=()):
     }
     if pool == "map":
         pool_mlp_dim = arrays["pool/mlp/dense_1/kernel"].shape[-1]
-        arguments["pool_mlp_dim"] = None if pool_mlp_dim == arguments["mlp_dim"] else pool_mlp_dim
+        arguments["pool_mlp_dim"] = None if pool_mlp_dim == mlp_dim else pool_mlp_dim
     if ROOT in arrays:
-        arguments["stem"], arguments["stem_width"], arguments["channels"] = resnet_of(
-            arrays, "ResNet stem"
-        )
+        stem, stem_width, channels = resnet_of(arrays, "ResNet stem")
+        arguments |= {"stem": stem, "stem_width": stem_width, "channels": channels}
     return arguments
+
+
+def extensions_of(arrays):
+    """The fields of `Extensions` that canonical arrays tell; others are left to be refused."""
+    has_bias = lambda name: f"block_0/{name}/bias" in arrays  # noqa: E731
+    biased = {part for part in (*QKV, "out") if has_bias(f"attention/{part}")}
+    biased |= {"mlp"} if has_bias("mlp/dense_1") or has_bias("mlp/dense_2") else set()
+    if biased and "query" not in biased:
+        biased |= QKV
+    pre_norm = norm_of(arrays, "pre_norm")
+    return {
+        "norm": norm_of(arrays, "block_0/norm_1") or "layer_norm",
+        "block": "pre_norm" if "block_0/norm_2/gamma" in arrays else "parallel",
+        "mlp": "swiglu" if "block_0/mlp/gate/kernel" in arrays else "mlp",
+        "layer_scale": FRESH_SCALE if "block_0/layer_scale_1/gamma" in arrays else None,
+        "qk_norm": norm_of(arrays, "block_0/attention/query_norm"),
+        "mlp_norm": norm_of(arrays, "block_0/mlp/norm"),
+        "attention_norm": norm_of(arrays, "block_0/attention/norm"),
+        "patch_norm": norm_of(arrays, "patch_encoder/norm"),
+        "pre_norm": pre_norm,
+        "final_norm": "norm/gamma" in arrays,
+        "biases": next((name for name, row in BIASES.items() if set(row) == biased), "all"),
+        # A norm that follows takes a bias away again, and only then authors leave it out.
+        "patch_bias": "patch_encoder/projection/bias" in arrays or pre_norm is None,
+        "distillation": "patch_encoder/distillation_token" in arrays,
+        "rotary": "mixed" if "rotary_0/frequencies" in arrays else None,
+    }
+
+
+def smallest_fitting(names):
+    """The (biases, qkv_bias) of `Extensions` with fewest biases beside those that are named."""
+    fitting = {
+        (biases, qkv_bias): len(has)
+        for biases, parts in BIASES.items()
+        for qkv_bias in (True, False)
+        if names <= (has := set(parts) - (set() if qkv_bias else QKV))
+    }
+    biases, qkv_bias = min(fitting, key=fitting.get)
+    return biases, qkv_bias and bool(names)
+
+
+def norm_of(arrays, layer):
+    """The name of a norm, or `None` where there is none."""
+    if f"{layer}/gamma" not in arrays:
+        return None
+    return "layer_norm" if f"{layer}/beta" in arrays else "rms_norm"
+
+
+def pooling_of(arrays, width, units):
+    """How tokens are pooled, and how many units of that a head of the file sees.
+
+    `units` are those of one token behind the pre-logits and the projection.
+    """
+    has_class_token = "patch_encoder/class_token" in arrays
+    inputs_of_head = arrays["head/kernel"].shape[:1] if "head/kernel" in arrays else None
+    if has_class_token and inputs_of_head == (2 * width,) and units != 2 * width:
+        return "token_mean", 2 * width
+    if "pool/probe" in arrays:
+        return "map" if "pool/attention/query/kernel" in arrays else "probe", units
+    return "token" if has_class_token else "mean", units
+
+
+def resnet_of(arrays, what):
+    """(units of each stage, width factor, channels of the images) of a ResNet."""
+    matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
+    units = sorted({(int(match[1]), int(match[2])) for match in matches if match})
+    stages = range(1, 1 + max((stage for stage, _ in units), default=0))
+    counts = tuple(sum(stage == s for s, _ in units) for stage in stages)
+    whole = [(stage, unit) for stage in stages for unit in range(1, counts[stage - 1] + 1)]
+    if units != whole or 0 in counts:
+        raise CheckpointError(
+            f"The {what} has gaps. Received: units (stage, unit) {units[:20]}; expected stages and "
+            "units that are numbered from 1 without one. Check that the file is whole."
+        )
+    shape = arrays[ROOT].shape
+    expect(len(shape) == 4 and shape[3], ROOT, arrays[ROOT], "4 axes")
+    return counts, shape[3] / ROOT_FILTERS, shape[2]
 
 
 def units_of(arrays, layer, inputs=None):

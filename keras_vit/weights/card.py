@@ -19,11 +19,9 @@ from keras_vit.weights.card_metadata import Contents, further_layers, metadata
 from keras_vit.weights.locate import name_of
 
 PAPERS = {
-    "VisionTransformer": (
-        "Vision Transformer",
-        "[An Image is Worth 16x16 Words](https://arxiv.org/abs/2010.11929)",
-    ),
-    "BiT": ("ResNet-v2", "[Big Transfer](https://arxiv.org/abs/1912.11370)"),
+    "VisionTransformer": "Vision Transformer "
+    "([An Image is Worth 16x16 Words](https://arxiv.org/abs/2010.11929))",
+    "BiT": "ResNet-v2 ([Big Transfer](https://arxiv.org/abs/1912.11370))",
 }
 ALWAYS = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "pool", "position", "blocks")
 
@@ -64,13 +62,16 @@ def _digest(text):
 
 
 def _summary(about):
-    title, paper = PAPERS["BiT" if isinstance(about.network, BiT) else "VisionTransformer"]
-    gives = [_given(output) for output in about.outputs] or ["features"]
+    gives = ", ".join(map(_given, about.outputs)) or "features"
     return (
-        f"A {title} ({paper}) that turns {_inputs(about)} into {', '.join(gives)}, with "
+        f"A {PAPERS[_class_of(about.network)]} that turns {_inputs(about)} into {gives}, with "
         f"{about.model.count_params():,} parameters. Written by keras_vit {__version__} "
         "(`pip install` of a wheel or a checkout of keras3-vit)."
     )
+
+
+def _class_of(network):
+    return "BiT" if isinstance(network, BiT) else "VisionTransformer"
 
 
 def _given(output):
@@ -92,44 +93,41 @@ def _inputs(about):
 
 def _architecture(about):
     network, v, record = about.network, about.network.variant, about.source.record
-    same = [name for name, row in (VARIANTS | BIT_VARIANTS).items() if row == v]
     # Families that differ in their training alone share a row: the checkpoint's own comes first.
-    same.sort(key=lambda name: not record or name != record.variant)
-    titles = {
-        line.name.format(size): f" of {line.title}" for line in FAMILIES for size in line.sizes
-    }
+    own = [record.variant] if record else []
+    tables = VARIANTS | BIT_VARIANTS
+    same = [name for name in (*own, *tables) if tables.get(name) == v]
+    titles = {row.name.format(size): f" of {row.title}" for row in FAMILIES for size in row.sizes}
     rows = [("built like", name + titles.get(name, "")) for name in same[:1]]
     if not same and (size := name_of(network)):
         rows = [("size", size)]
-    for field in dataclasses.fields(v):
-        value = getattr(v, field.name)
-        if field.name in ALWAYS or value != field.default:
-            rows.append((field.name, value))
+    values = {field: getattr(v, field.name) for field in dataclasses.fields(v)}
+    rows += [(f.name, x) for f, x in values.items() if f.name in ALWAYS or x != f.default]
     rows += [(name, getattr(network, name)) for name in ("image_size", "channels", "num_classes")]
-    text = f"Arguments of `keras_vit.{'BiT' if isinstance(network, BiT) else 'VisionTransformer'}`"
-    text += f"; those that are left out have their defaults.\n\n{_table(rows)}"
+    text = f"Arguments of `keras_vit.{_class_of(network)}`; those that are left out have their "
+    text += f"defaults.\n\n{_table(rows)}"
     if layers := further_layers(about.model):
         text += f"\n\nThe model around it has further layers with weights: {layers}."
     return text
 
 
 def _data(about):
-    source, lines = about.source, []
+    source, lines, after = about.source, [], "then " if about.source.name else ""
     if source.record:
         first, second = source.record.pretrained_on or "unknown data", source.record.finetuned_on
-        after = f", then on {second}" if second else ""
-        lines.append(f"The checkpoint {source.link} was trained on {first}{after}.")
+        second = f", then on {second}" if second else ""
+        lines.append(f"The checkpoint {source.link} was trained on {first}{second}.")
     elif source.name:
         lines.append(f"What the checkpoint {source.link} was trained on is unknown here.")
     if about.data:
-        line = f"{'Then trained' if source.name else 'Trained'} on {markdown(about.data)}."
+        line = f"{'Then trained' if after else 'Trained'} on {markdown(about.data)}."
         if images := about.outcome.get("training_images"):
             line += f" These were {images:,} images."
         for part, count in about.outcome.get("skipped", {}).items():
             line += f" {count} more for {part} could not be read." if count else ""
         lines.append(line)
     elif source.state == "trained" or not source.name:
-        lines.append(f"What it was {'then ' if source.name else ''}trained on is not recorded.")
+        lines.append(f"What it was {after}trained on is not recorded.")
     return "\n".join(lines)
 
 
@@ -171,13 +169,13 @@ def _best(outcome):
     if "best_epoch" not in outcome:
         return ""
     figure = next(name for name in outcome if name.startswith("best_val_"))
-    text = (
-        f"The weights are those of epoch {outcome['best_epoch']} of {outcome['epochs']}, the best "
-        f"by {code(figure.removeprefix('best_'))} ({outcome[figure]:.4f})"
-    )
+    on = "images for validation. "
     if outcome["chosen_on"] == "test":
-        return f"{text} on the images to test on: new images may well do worse. "
-    return f"{text} on images for validation. "
+        on = "the images to test on: new images may well do worse. "
+    return (
+        f"The weights are those of epoch {outcome['best_epoch']} of {outcome['epochs']}, the best "
+        f"by {code(figure.removeprefix('best_'))} ({outcome[figure]:.4f}) on {on}"
+    )
 
 
 def _accuracy(about):
@@ -197,12 +195,10 @@ def _accuracy(about):
 
 
 def _images(about):
-    recipe, text = about.network.preprocessing, ""
-    if about.model is not about.network:
-        recipe = getattr(about.model, "preprocessing", None)
-        if recipe is None:
-            recipe = about.network.preprocessing
-            text = "The model does not say how images are prepared; the network in it does. "
+    recipe, text = getattr(about.model, "preprocessing", None), ""
+    if recipe is None:
+        recipe = about.network.preprocessing
+        text = "The model does not say how images are prepared; the network in it does. "
     rows = [(field.name, getattr(recipe, field.name)) for field in dataclasses.fields(recipe)]
     if about.format in ("timm", "huggingface") and recipe.library.startswith("tensorflow"):
         text += (
@@ -248,10 +244,8 @@ def _limits(about):
 def _licence(about):
     license, source = about.license, about.source
     lines = [f"This model: {license}."] if license else []
-    if source.licence:
-        lines.append(f"The checkpoint {source.link}: {source.licence}.")
-    elif source.name:
-        lines.append(f"The checkpoint {source.link}: unknown here.")
+    if source.name:
+        lines.append(f"The checkpoint {source.link}: {source.licence or 'unknown here'}.")
     if not license and not (source.licence and source.state == "published"):
         lines.append("This model: unknown, as nobody has said it.")
     return "\n\n".join(lines)

@@ -25,17 +25,18 @@ def loading(about):
             f"{text}\n\nThe names in the file are those of google-research's published checkpoints."
         )
     repository = (about.place or "").removeprefix("hf://")
-    library, code = {"timm": _by_timm, "huggingface": _by_transformers}[format](file, repository)
-    return f"{text}\n\nWith {library}:\n\n{_code(*code)}"
+    lines = _by_timm(file, repository) if format == "timm" else _by_transformers(file, repository)
+    library = "timm" if format == "timm" else "transformers"
+    return f"{text}\n\nWith {library}:\n\n{_code(*lines)}"
 
 
 def _by_timm(file, repository):
     if repository:
-        call = f"timm.create_model('hf-hub:{repository}', pretrained=True)"
-        return "timm", ["import timm", "", f"model = {call}"]
+        call = f"model = timm.create_model('hf-hub:{repository}', pretrained=True)"
+        return ["import timm", "", call]
     config = read_json(file.parent / "config.json")
     arguments = {"num_classes": config["num_classes"], **config["model_args"]}
-    return "timm", [
+    return [
         "import timm",
         "",
         f"arguments = {arguments!r}",
@@ -45,9 +46,9 @@ def _by_timm(file, repository):
 
 
 def _by_transformers(file, repository):
-    name = repository or file.name
-    model_class = read_json(file / "config.json")["architectures"][0]
-    return "transformers", [
+    name, config = repository or file.name, read_json(file / "config.json")
+    model_class = config["architectures"][0]
+    return [
         f"from transformers import AutoImageProcessor, {model_class}",
         "",
         f"processor = AutoImageProcessor.from_pretrained({name!r})",

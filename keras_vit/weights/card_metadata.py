@@ -6,9 +6,8 @@
 import dataclasses
 import pathlib
 import re
-import typing
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -30,7 +29,6 @@ cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 ecl-2.0 epl-1.0 epl-2.0 eupl-1.1 eupl-1.2 gpl 
 isc lgpl lgpl-2.1 lgpl-3.0 mit mpl-2.0 ms-pl openrail osl-3.0 unknown unlicense wtfpl zlib
 """.split()
 LIBRARIES = {"huggingface": "transformers", "timm": "timm", None: "keras"}  # by format
-UNKNOWN = "unknown"
 # The fields of a report, by its problem, that a card has.
 MEASURED = {
     "single_label": ("correct", "examples", "num_classes", "loss", "calibration"),
@@ -39,7 +37,7 @@ MEASURED = {
 }
 
 
-class Figure(typing.NamedTuple):
+class Figure(NamedTuple):
     """A number that was measured or published."""
 
     name: str
@@ -57,35 +55,34 @@ class Source:
 
     Attributes:
         name, record: of the checkpoint, and its row of the catalogue; `None` for none.
+        url: its address; `""` for a local file.
+        repository: `ORG/REPO` of the hub, or `None`.
+        licence: as its publisher states it, or `None`.
         changes: what was changed when it was loaded, as texts.
         state: `"published"` as the checkpoint is, `"adapted"` by those changes, `"trained"`, or
             `None` where nothing tells.
     """
 
     def __init__(self, model, network, recipe):
-        self.name, self.record = network.weights_from, None
-        if self.name:
-            rows = catalog.lookup(self.name)
-            self.record = rows[0] if len(rows) == 1 else None
+        self.name = network.weights_from
+        rows = catalog.lookup(self.name) if self.name else ()
+        self.record = record = rows[0] if len(rows) == 1 else None
+        url = record.url if record else self.name or ""
+        self.url = url if "://" in url else ""
+        match = re.match(r"hf://([\w.-]+/[\w.-]+)", self.url)
+        self.repository = match and match[1]
+        self.licence = record.licence if record and record.licence != "unstated" else None
         report = getattr(model, "load_report", None) or getattr(network, "load_report", None)
         self.changes = _changes(report) if report else []
         if further := further_layers(model):
             self.changes.append(f"it was put into a model with further layers, {further}")
         self.state = None
-        if recipe is not None or _updates(model):
+        iterations = getattr(getattr(model, "optimizer", None), "iterations", 0)
+        if recipe is not None or int(keras.ops.convert_to_numpy(iterations)):
             self.state = "trained"
         elif report and not changed_layers(network):
             self.state = "adapted" if self.changes else "published"
-        self._fits = bool(self.record) and (
-            self.record.num_classes == network.num_classes
-            and network.image_size == (self.record.image_size,) * 2
-        )
-
-    @property
-    def url(self):
-        """The address of the checkpoint; `""` for a local file."""
-        url = self.record.url if self.record else self.name or ""
-        return url if "://" in url else ""
+        self._network = network
 
     @property
     def link(self):
@@ -93,41 +90,24 @@ class Source:
         page = re.sub(r"(?<=\.npz):\w+$", "", self.url)
         page = page.replace("gs://", "https://storage.googleapis.com/")
         page = f"https://huggingface.co/{self.repository}" if self.repository else page
-        name = code(self.name)
-        return f"[{name}]({page})" if page.startswith("http") else name
-
-    @property
-    def repository(self):
-        """`ORG/REPO` of the hub, or `None`."""
-        match = re.match(r"hf://([\w.-]+/[\w.-]+)", self.url)
-        return match and match[1]
-
-    @property
-    def licence(self):
-        """As its publisher states it, or `None`."""
-        stated = self.record and self.record.licence != "unstated"
-        return self.record.licence if stated else None
+        return f"[{code(self.name)}]({page})" if page.startswith("http") else code(self.name)
 
     @property
     def figures(self):
         """The accuracies as published, of weights that are as they were published."""
-        published = self.record.accuracy if self._fits and self.state == "published" else ()
+        record, network = self.record, self._network
+        if not record or self.state != "published" or network.num_classes != record.num_classes:
+            return []
+        if network.image_size != (record.image_size,) * 2:
+            return []
         of_the_hub = {"imagenet top-1": "accuracy", "imagenet top-5": "accuracy"}
-        return [
-            Figure(name, value / 100, of_the_hub.get(name))
-            for name, value in published
-            if "fine-tuned" not in name
-        ]
+        published = [row for row in record.accuracy if "fine-tuned" not in row[0]]
+        return [Figure(name, value / 100, of_the_hub.get(name)) for name, value in published]
 
 
 def further_layers(model):
     """The layers with weights around the network in a model, as text in Markdown."""
     return ", ".join(dict.fromkeys(code(v.path.split("/")[0]) for v in outside(model)))
-
-
-def _updates(model):
-    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
-    return 0 if iterations is None else int(keras.ops.convert_to_numpy(iterations))
 
 
 def _changes(report):
@@ -137,6 +117,37 @@ def _changes(report):
         for name, old, present in report.differs
     ]
     return [*resized, *differs, *([f"the head: {report.head}"] if report.head else [])]
+
+
+class Output(NamedTuple):
+    """What a model gives for an image, or one of its heads: `count` numbers, and what they are."""
+
+    head: str | None  # its name, `None` of a model with one output
+    count: int
+    reading: str | None  # as `Reading.name`; `None` where nothing tells
+    class_names: Sequence[str] | None
+    label_set: str | None
+
+    @property
+    def task(self):
+        """The hub's name of what it is for; the hub has none for regression of images."""
+        return FEATURES if self.reading == "values" else CLASSIFICATION
+
+
+def outputs_of(model):
+    """The list of the `Output`s of a model, empty for one of features."""
+    outputs = []
+    for head, one in (heads_of(model) or {None: model}).items():
+        shape = getattr(one, "output_shape", None)
+        if getattr(one, "num_classes", None) == 0 or not shape or len(shape) != 2:
+            continue
+        try:
+            reading = reading_of(one).name
+        except ValueError:  # nothing says how a head is read, or the only number
+            reading = None
+        names = [known_of_end(one, name) for name in ("class_names", "label_set")]
+        outputs.append(Output(head, shape[-1], reading, *names))
+    return outputs
 
 
 @dataclasses.dataclass
@@ -181,37 +192,6 @@ class Contents:
         self.figures = self.figures or self.source.figures
 
 
-class Output(typing.NamedTuple):
-    """What a model gives for an image, or one of its heads: `count` numbers, and what they are."""
-
-    head: str | None  # its name, `None` of a model with one output
-    count: int
-    reading: str | None  # as `Reading.name`; `None` where nothing tells
-    class_names: Sequence[str] | None
-    label_set: str | None
-
-    @property
-    def task(self):
-        """The hub's name of what it is for; the hub has none for regression of images."""
-        return FEATURES if self.reading == "values" else CLASSIFICATION
-
-
-def outputs_of(model):
-    """The list of the `Output`s of a model, empty for one of features."""
-    outputs = []
-    for head, one in (heads_of(model) or {None: model}).items():
-        shape = getattr(one, "output_shape", None)
-        if getattr(one, "num_classes", None) == 0 or not shape or len(shape) != 2:
-            continue
-        try:
-            reading = reading_of(one).name
-        except ValueError:  # nothing says how a head is read, or the only number
-            reading = None
-        names = [known_of_end(one, name) for name in ("class_names", "label_set")]
-        outputs.append(Output(head, shape[-1], reading, *names))
-    return outputs
-
-
 def measured(report, outputs, name):
     """The `Figure`s of a report of the model of this name, and the report as a dict."""
     if report is None:
@@ -221,7 +201,8 @@ def measured(report, outputs, name):
     figures, reports = [], report.get("heads", {None: report})
     for head, one in reports.items():
         problem, output = one.get("problem", "single_label"), by_head.get(head)
-        if missing := [field for field in MEASURED[problem] if field not in one]:
+        fields, before = MEASURED[problem], "" if head is None else f"{head}: "
+        if missing := [field for field in fields if field not in one]:
             raise ValueError(
                 "report must be what keras_vit.evaluation.evaluate returns, or what its save "
                 f"wrote. Received: {type(report).__name__} without {missing}."
@@ -234,20 +215,20 @@ def measured(report, outputs, name):
                 f"The report is of another model. Received: a report of {received} "
                 f"classes{of_head}, for {name!r} with {expected}."
             )
-        before = "" if head is None else f"{head}: "
         if problem == "single_label":
             shares = {k: count / one["examples"] for k, count in one["correct"].items()}
-            figures += [
-                Figure(f"{before}top-{k} accuracy", x, "accuracy") for k, x in shares.items()
-            ]
-            figures.append(Figure(f"{before}loss (nats)", one["loss"], is_share=False))
             error = one["calibration"]["expected_error"]
-            figures.append(Figure(f"{before}expected calibration error", error))
-            continue
-        for field in MEASURED[problem][:3]:
-            if one[field] is not None:
-                title = before + field.replace("_", " ")
-                figures.append(Figure(title, one[field], field, False, output.task))
+            figures += [
+                *(Figure(f"{before}top-{k} accuracy", x, "accuracy") for k, x in shares.items()),
+                Figure(f"{before}loss (nats)", one["loss"], is_share=False),
+                Figure(f"{before}expected calibration error", error),
+            ]
+        else:
+            figures += [
+                Figure(before + f.replace("_", " "), one[f], f, is_share=False, task=output.task)
+                for f in fields[:3]
+                if one[f] is not None
+            ]
     return figures, next(iter(reports.values()))
 
 
@@ -255,16 +236,14 @@ def metadata(about):
     """The `huggingface_hub.ModelCardData` of the `Contents`."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    source, record, outputs = about.source, about.source.record, about.outputs
+    source, record = about.source, about.source.record
     changed = source.state != "published"
     names = [record.pretrained_on, record.finetuned_on] if record else []
     names += [about.data] if changed else []
+    data_set, origin = "imagenet-1k", {"source_name": "as published", "source_url": source.url}
     if about.measured:
-        data_set = visible(about.test_data or UNKNOWN)
-        split = about.test_split and visible(about.test_split)
-        origin = {"dataset_split": split}
-    else:
-        data_set, origin = "imagenet-1k", {"source_name": "as published", "source_url": source.url}
+        data_set = visible(about.test_data or "unknown")
+        origin = {"dataset_split": about.test_split and visible(about.test_split)}
     results = [
         EvalResult(
             task_type=figure.task,
@@ -278,10 +257,13 @@ def metadata(about):
         for figure in about.figures
         if figure.metric
     ]
-    tasks = [output.task for output in outputs if changed or not record or record.label_set]
+    has_labels = changed or not record or record.label_set
+    classifies = has_labels and any(output.task == CLASSIFICATION for output in about.outputs)
+    licence = about.license or source.licence or "unknown"
+    is_listed = licence.lower() in LICENCES
     return ModelCardData(
         library_name=LIBRARIES.get(about.format, "keras_vit"),
-        pipeline_tag=CLASSIFICATION if CLASSIFICATION in tasks else FEATURES,
+        pipeline_tag=CLASSIFICATION if classifies else FEATURES,
         tags=["keras_vit", "bit" if isinstance(about.network, BiT) else "vit"],
         # A name with a slash would be that of somebody's data set on the hub.
         datasets=[n for n in dict.fromkeys(names) if n and re.fullmatch(r"[\w.-]+", n)] or None,
@@ -289,11 +271,6 @@ def metadata(about):
         metrics=list(dict.fromkeys(each.metric_type for each in results)) or None,
         model_name=about.name,
         eval_results=results or None,
-        **_licence_fields(about.license or source.licence or UNKNOWN),
+        license=licence.lower() if is_listed else "other",
+        license_name=None if is_listed else licence,
     )
-
-
-def _licence_fields(licence):
-    if licence.lower() in LICENCES:
-        return {"license": licence.lower()}
-    return {"license": "other", "license_name": licence}

@@ -1,4 +1,4 @@
-"""The catalogue of published checkpoints: one by its name, or all that fit.
+"""The catalogue of published checkpoints: one by its name, all that fit, or a printed list.
 
 One line of catalog.csv is one published file under one name. Lists inside a cell are separated by
 `; ` and hold `key=value`; a preprocessing is written `resize crop_fraction interpolation library`,
@@ -10,11 +10,9 @@ original `imagenet21k/` files holds zeros: those files are for fine-tuning, the 
 ones also predict. The parameters of BiT on VTAB-1k are those with 1000 classes, less their heads.
 
 `tests/oracles/make_catalog_rows.py` writes timm's rows of later families from timm's own list.
-DINOv3's files are gated: accept its licence at the hub; `hf://` takes `huggingface_hub`'s token.
 
-Sources: the README, notebooks and configurations of google-research's vision_transformer,
-big_vision and big_transfer, of timm, transformers, keras-hub, torchvision and
-facebookresearch/deit; for the classes of VTAB's tasks, google-research/task_adaptation.
+Sources: google-research's vision_transformer, big_vision, big_transfer and (for VTAB's classes)
+task_adaptation, timm, transformers, keras-hub, torchvision and facebookresearch/deit.
 """
 
 import csv
@@ -22,6 +20,7 @@ import dataclasses
 import functools
 import importlib.resources
 import re
+import textwrap
 from fractions import Fraction
 
 from keras_vit.checks import check_choice
@@ -34,6 +33,7 @@ STATISTICS = {  # (mean, std) of each channel
     "satellite": ((0.43, 0.411, 0.296), (0.213, 0.156, 0.143)),
     "unit": ((0.0,) * 3, (1.0,) * 3),
 }
+NAME_WIDTH = 34  # of the first column of a list: longer names get a line of their own
 # Who published weights.
 FAMILIES = (*"google big_vision timm huggingface meta torchvision bit keras_hub keras_vit".split(),)
 
@@ -48,11 +48,9 @@ class Checkpoint:
         url: where: `gs://`, `https://`, `hf://organisation/repository`, `kaggle://` or, in this
             package, `package://`; what follows a colon after `.npz` is the part of the file.
         variant: the architecture, such as `"B/16"`, `"R50+B/16"`, `"BiT-R50x1"` or `"mini/4"`.
-        image_size: the resolution in pixels that the weights were last trained at, or `None`
-            where there is no single one or it was not published.
+        image_size: the resolution in pixels of the last training; `None` without a single one.
         num_classes: outputs of the head, 0 for a file without one.
-        preprocessing: how its images are prepared by those who published it; `None` where only the
-            file beside the arrays says it.
+        preprocessing: how its publishers prepare images; `None` where only a config says it.
         pretrained_on: the data set of the pre-training.
         finetuned_on: the data set that came after it, if any.
         licence: as stated by the publisher, or `"unstated"`.
@@ -93,21 +91,19 @@ def read_tables():
 
 def _checkpoint(row):
     """The record of a row; an empty cell is the default of its field."""
+    pairs = lambda cell: (item.rsplit("=", 1) for item in cell.split("; "))  # noqa: E731
+    number = lambda text: float(text) if text[0].isdigit() else text  # noqa: E731
     readers = {
         "preprocessing": _preprocessing,
-        "accuracy": lambda cell: tuple((what, float(value)) for what, value in _pairs(cell)),
-        "overrides": lambda cell: tuple(
-            (name, float(value) if value[0].isdigit() else value) for name, value in _pairs(cell)
-        ),
-        **dict.fromkeys(("image_size", "num_classes", "size", "parameters"), int),
         "approximate_mib": float,
+        **dict.fromkeys(("image_size", "num_classes", "size", "parameters"), int),
+        **dict.fromkeys(
+            ("accuracy", "overrides"),
+            lambda cell: tuple((name, number(value)) for name, value in pairs(cell)),
+        ),
     }
     names = [field.name for field in dataclasses.fields(Checkpoint) if row[field.name]]
     return Checkpoint(**{name: readers.get(name, str)(row[name]) for name in names})
-
-
-def _pairs(cell):
-    return [tuple(item.rsplit("=", 1)) for item in cell.split("; ")]
 
 
 @functools.cache
@@ -117,18 +113,13 @@ def _preprocessing(text):
     return Preprocessing(mean, std, resize, float(Fraction(crop)), interpolation, library)
 
 
-# ---- one by its name
-
-
 def find(name):
     """The `Checkpoint` of a name.
 
     Besides the exact name these lead to it: its URL (for a file of Google's buckets with `gs://`
-    or `https://storage.googleapis.com/`, with or without the part after the colon), the name of
-    the file where no other checkpoint shares it, each with or without `.npz`; `timm/…` or
-    `hf://timm/…`; `hf://…` for Hugging Face; a Kaggle handle without its version; and
-    big_vision's own short names, such as `"howto-i21k-B/16"`. One file may be published under
-    two names (Google's and timm's): its URL stands for Google's.
+    or `https://storage.googleapis.com/`), the name of the file where no other checkpoint shares it,
+    each with or without `.npz`; `timm/…` or `hf://timm/…`; `hf://…` for Hugging Face; a Kaggle
+    handle without its version; and big_vision's own short names, such as `"howto-i21k-B/16"`.
 
     Raises:
         ValueError: no such checkpoint, with the closest names, or several.
@@ -165,28 +156,25 @@ def _index():
     """
     everything, others = read_tables()
     index = {c.name: [c] for c in everything}
-    index.update({alias: index[name] for alias, name in others.items()})
+    index |= {alias: index[name] for alias, name in others.items()}
     files = {}
     for c in everything:
-        further = {
-            "timm": (f"timm/{c.name}", f"hf://timm/{c.name}"),
-            "keras_hub": (c.url.rpartition("/")[0],),
-        }
-        for place in (_place(c.url), *further.get(c.family, ())):
+        places = [_place(c.url)]
+        if c.family == "timm":
+            places += [f"timm/{c.name}", f"hf://timm/{c.name}"]
+        elif c.family == "keras_hub":
+            places.append(c.url.rpartition("/")[0])
+        elif c.family in ("google", "big_vision", "meta", "bit"):
+            files.setdefault(places[0].split("/")[-1], []).append(c)
+        for place in places:
             index.setdefault(place, [c])
-        if c.family in ("google", "big_vision", "meta", "bit"):
-            files.setdefault(_place(c.url).split("/")[-1], []).append(c)
     return {**files, **index}
 
 
 def _place(text):
     """One spelling for all URLs of a file in Google's buckets."""
-    text = re.sub(r"(?<=\.npz):\w+$", "", text)
-    text = re.sub(r"^https://storage\.googleapis\.com/", "gs://", text)
-    return text.removesuffix(".npz")
-
-
-# ---- many
+    text = text.replace("https://storage.googleapis.com/", "gs://")
+    return re.sub(r"(?<=\.npz):\w+$", "", text).removesuffix(".npz")
 
 
 def checkpoints(
@@ -195,7 +183,7 @@ def checkpoints(
     data: str | None = None,
     image_size: int | None = None,
 ) -> tuple[Checkpoint, ...]:
-    """The published checkpoints that fit all of the arguments; `None` fits every one.
+    """The published checkpoints that fit all of the arguments, in the order of the catalogue.
 
     Args:
         variant: such as `"B/16"`, also written `"B16"`, `"ViT-B/16"`, `"ViT_B16"` or `"vit_b16"`.
@@ -203,15 +191,13 @@ def checkpoints(
         data: the data set that the weights were trained on last, such as `"imagenet-1k"`.
         image_size: the resolution in pixels.
 
-    Returns:
-        A tuple of `Checkpoint`, in the order of the catalogue.
-
     Raises:
         ValueError: a variant, a family or a data set that no checkpoint has.
     """
     everything, _ = read_tables()
     of_family = _of_family(family, everything)
-    check_choice("data", data, (None, *dict.fromkeys(map(_last_data, everything))))
+    last = {c: c.finetuned_on or c.pretrained_on for c in everything}
+    check_choice("data", data, (None, *dict.fromkeys(last.values())))
     if variant is not None:
         like = _variants_like(str(variant))
         if len(like) != 1:
@@ -222,7 +208,7 @@ def checkpoints(
         for c in everything
         if variant in (None, c.variant)
         and c in of_family
-        and data in (None, _last_data(c))
+        and data in (None, last[c])
         and image_size in (None, c.image_size)
     )
 
@@ -230,32 +216,85 @@ def checkpoints(
 def _of_family(family, everything):
     """The checkpoints of a publisher, or of architectures of a name; all where `family` is `None`.
 
-    A name is a part of the variant or of the checkpoint's name, perhaps with a version after it; or
-    else what the variant begins with.
+    A name is a part of those of variant or checkpoint, perhaps with a version after it; or else
+    what the variant begins with.
     """
     if family is None or family in FAMILIES:
         return {c for c in everything if family in (None, c.family)}
     letters = lambda text: re.sub(r"[^0-9a-z]", "", str(text).lower())  # noqa: E731
-    word = re.compile(re.escape(letters(family)) + r"(v?\d+)?")
+    wanted = letters(family)
+    word = re.compile(re.escape(wanted) + r"(v?\d+)?")
     parts = lambda c: re.split(r"[^0-9a-z]+", f"{c.variant} {c.name}".lower())  # noqa: E731
     named = {c for c in everything if any(map(word.fullmatch, parts(c)))}
-    named = named or {c for c in everything if letters(c.variant).startswith(letters(family))}
-    if not named or not letters(family):
+    named = named or {c for c in everything if letters(c.variant).startswith(wanted)}
+    if not named or not wanted:
         first = {re.split(r"[-/+]|v?\d", c.variant)[0] for c in everything}
-        known = sorted({name for name in first if len(name) > 2} - {"mini"})
+        known = sorted(name for name in first - {"mini"} if len(name) > 2)
         raise unknown("family", family, [*known, *FAMILIES])
     return named
-
-
-def _last_data(checkpoint):
-    return checkpoint.finetuned_on or checkpoint.pretrained_on
 
 
 def _variants_like(text):
     """The variants that differ from `text` in punctuation only, or else in case too."""
     text = re.sub(r"\+(?=\W?\d)", "plus", text)  # of a size, not between two parts of a name
     letters = lambda text: re.sub(r"(?i)vit|bit|[^0-9a-z]", "", text.replace("+/", "plus"))  # noqa: E731
-    known = dict.fromkeys(checkpoint.variant for checkpoint in read_tables()[0])
-    exact = [variant for variant in known if letters(variant) == letters(text)]
+    known = {checkpoint.variant: letters(checkpoint.variant) for checkpoint in read_tables()[0]}
+    exact = [variant for variant, short in known.items() if short == letters(text)]
     # The case decides between names such as g/14 and G/14, and is ignored where it need not.
-    return exact or [v for v in known if letters(v).lower() == letters(text).lower()]
+    return exact or [v for v, short in known.items() if short.lower() == letters(text).lower()]
+
+
+# ---- as a printed list
+
+
+def list_weights(
+    variant: str | None = None,
+    family: str | None = None,
+    data: str | None = None,
+    image_size: int | None = None,
+) -> None:
+    """Prints a table of checkpoints; `keras_vit.weights.checkpoints` gives their records.
+
+    The columns are the name for `weights=`, the architecture, the resolution (px), the number of
+    classes, the data sets (pre-training → fine-tuning), the size in MiB (after `~` computed from
+    the number of float32 parameters), the published ImageNet top-1 accuracy, and the licence. The
+    285 files of BiT on VTAB-1k share one line per model. Arguments and errors as in `checkpoints`.
+    """
+    fitting = checkpoints(variant, family, data, image_size)
+    print(_line(("name", "variant", "px", "classes", "trained on", "MiB", "top-1", "licence")))
+    for family in FAMILIES:
+        rows = {row[0]: row for row in (_cells(c) for c in fitting if c.family == family)}
+        if rows:
+            print(f"\n{family}:", *map(_line, rows.values()), sep="\n")
+    names = {c.name for c in fitting}
+    if tasks := ", ".join(sorted({c.label_set[8:] for c in fitting if c.name[:5] == "vtab/"})):
+        text = f"The * of vtab/BiT-M-…-run*-* are the runs 0, 1, 2 and the tasks {tasks}."
+        print("\n" + textwrap.fill(text, 116, break_on_hyphens=False))
+    others = {a: name for a, name in read_tables()[1].items() if name in names and "://" not in a}
+    if others:
+        print("\nother names:", *(f"{a:<18}  {name}" for a, name in others.items()), sep="\n")
+
+
+def _cells(c):
+    vtab = c.name.startswith("vtab/")
+    data_sets = (c.pretrained_on, "vtab-1k" if vtab else c.finetuned_on)
+    mib = f"~{c.parameters * 4 / 2**20:.0f}" if c.parameters else "-"
+    mib = f"{c.size / 2**20:.1f}" if c.size else mib
+    top_1 = dict(c.accuracy).get("imagenet top-1")
+    return (
+        f"{c.name.partition('-run')[0]}-run*-*" if vtab else c.name,
+        c.variant,
+        c.image_size or "-",
+        "*" if vtab else c.num_classes or "-",
+        " → ".join(d.replace("imagenet-", "i") for d in data_sets if d),
+        f"{c.approximate_mib:.0f}" if c.approximate_mib else mib,
+        "-" if top_1 is None else f"{top_1:.2f}",
+        c.licence,
+    )
+
+
+def _line(cells):
+    name, *others = cells
+    text = "{:<20}  {:>4}  {:>7}  {:<14}  {:>5}  {:>5}  {:<10}".format(*others).rstrip()
+    separator = "  " if len(name) <= NAME_WIDTH else "\n" + " " * (NAME_WIDTH + 2)
+    return f"{name:<{NAME_WIDTH}}{separator}{text}"

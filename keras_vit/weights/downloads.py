@@ -21,11 +21,31 @@ _SLOWEST = 10_000  # bytes per second; from a slower server nothing is taken
 _PASSING = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone the next time
 
 
+class DownloadError(OSError):
+    """A file could not be had, or is not the one it should be."""
+
+
 def cache_dir() -> Path:
     """`$KERAS_VIT_CACHE`, or else `$XDG_CACHE_HOME/keras_vit`, or else `~/.cache/keras_vit`."""
     folder = os.environ.get("KERAS_VIT_CACHE")
     folder = folder or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "keras_vit")
     return Path(folder).expanduser().absolute()
+
+
+def reason_of(error, address, retries=0):
+    """Why a download failed, without the words of the libraries below."""
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
+        chain.append(cause)
+    names = {each.__name__ for error in chain for each in type(error).__mro__}
+    host, tried = urlsplit(address).hostname, f", tried {retries + 1} times" if retries else ""
+    if names & {"MaxRetryError", "ConnectError", "NameResolutionError", "NewConnectionError"}:
+        if "SSLError" in names:
+            return f"{host} has no certificate that is trusted here{tried}"
+        return f"{host} cannot be reached{tried}: check the network, and the proxy if there is one"
+    if names & {"Timeout", "TimeoutException", "ReadTimeoutError"}:
+        return f"{host} did not answer in time{tried}"
+    return str(error) or type(error).__name__
 
 
 def https_address(name):
@@ -57,6 +77,7 @@ def place_of(url):
 
 
 def download(url, path, size, sha256, timeout, retries):
+    """Downloads a file, while other processes that want it wait."""
     import pooch
     from huggingface_hub.utils import WeakFileLock
 
@@ -68,15 +89,15 @@ def download(url, path, size, sha256, timeout, retries):
         urls={path.name: url},
         retry_if_failed=retries,
     )
+    lock = path.with_name(path.name + ".lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         output_place(path)
-        lock = path.with_name(path.name + ".lock")
         with WeakFileLock(lock):
             try:
                 if not path.is_file():  # whoever had the lock before us may have brought it
-                    download = functools.partial(_download, size=size, timeout=timeout)
-                    store.fetch(path.name, downloader=download)
+                    downloader = functools.partial(_receive, size=size, timeout=timeout)
+                    store.fetch(path.name, downloader=downloader)
             finally:
                 with contextlib.suppress(OSError):  # Windows keeps what is open
                     lock.unlink()
@@ -88,12 +109,13 @@ def download(url, path, size, sha256, timeout, retries):
         ) from error
 
 
-def _download(url, target, _pooch, size, timeout):
+def _receive(url, target, _pooch, size, timeout):
     """Downloads a file for pooch, which tries again after a `RequestException` or `ValueError`.
 
     pooch's own downloader takes what comes for the file: a part of it, or a web page.
     """
     import requests
+    import urllib3
     from tqdm import tqdm
 
     headers = {"Accept-Encoding": "identity"}
@@ -101,16 +123,15 @@ def _download(url, target, _pooch, size, timeout):
         response = requests.get(url, headers=headers, stream=True, timeout=timeout)
     except (requests.exceptions.InvalidSchema, requests.exceptions.TooManyRedirects) as error:
         raise DownloadError(f"the server redirects to nowhere ({error})") from error
-    with response, open(target, "wb") as file:
-        expected = _check_answer(url, response, size)
-        received, digest = 0, hashlib.md5(usedforsecurity=False)
-        start = time.monotonic()
-        # read1 gives what has come, so that a server which sends a byte now and then is noticed.
-        read = getattr(response.raw, "read1", response.raw.read)
-        # disable=None: a bar where stderr is a terminal
-        options = {"unit": "B", "unit_scale": True, "disable": None}
-        with tqdm(total=expected, desc=url.split("/")[-1], **options) as bar:
-            while piece := _next_piece(read):
+    expected, name = _check_answer(url, response, size), url.split("/")[-1]
+    received, digest, start = 0, hashlib.md5(usedforsecurity=False), time.monotonic()
+    # read1 gives what has come, so that a server which sends a byte now and then is noticed.
+    read = getattr(response.raw, "read1", response.raw.read)
+    # disable=None: a bar where stderr is a terminal
+    bar = tqdm(total=expected, desc=name, unit="B", unit_scale=True, disable=None)
+    try:
+        with response, open(target, "wb") as file, bar:
+            while piece := read(1 << 16):
                 received += len(piece)
                 if received > expected:
                     raise DownloadError(f"the server sent more than the {expected} bytes expected")
@@ -119,22 +140,13 @@ def _download(url, target, _pooch, size, timeout):
                 file.write(piece)
                 digest.update(piece)
                 bar.update(len(piece))
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.exceptions.ConnectionError(str(error)) from error
     if received < expected:
-        text = f"the connection broke off after {received} of {expected} bytes"
-        raise requests.exceptions.ConnectionError(text)
+        raise ValueError(f"the connection broke off after {received} of {expected} bytes")
     announced = re.search(r"md5=([\w+/=]+)", response.headers.get("x-goog-hash", ""))
     if announced and base64.b64decode(announced[1]) != digest.digest():
         raise ValueError(f"its MD5 is not the announced one, {announced[1]}")
-
-
-def _next_piece(read):
-    import requests
-    import urllib3
-
-    try:
-        return read(1 << 16)
-    except urllib3.exceptions.HTTPError as error:
-        raise requests.exceptions.ConnectionError(str(error)) from error
 
 
 def _check_answer(url, response, size):
@@ -157,48 +169,3 @@ def _check_answer(url, response, size):
         if is_so:
             raise DownloadError(f"{reason}; check the address")
     return announced
-
-
-# ---- what is wrong
-
-
-class DownloadError(OSError):
-    """A file could not be had, or is not the one it should be."""
-
-
-def check_file(path, name, size, sha256, remedy="Delete it, and it will be downloaded anew."):
-    """Raises a DownloadError where a file has another size or hash than it should have."""
-    if path.is_dir():
-        raise ValueError(
-            f"size and sha256 are those of one file, and {name!r} names a folder. Received: "
-            f"size={size}, sha256={sha256}; add the name of the file."
-        )
-    expected = (size, sha256 and sha256.lower())
-    received = (None if size is None else path.stat().st_size, sha256 and _sha256_of(path))
-    if expected != received:
-        raise DownloadError(
-            f"The file {path} is not what it should be, or has been altered since it came from "
-            f"{name}. {remedy}\n"
-            f"  Expected: {expected}\n  Received: {received}"
-        )
-
-
-def _sha256_of(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def reason_of(error, address, retries=0):
-    """Why a download failed, without the words of the libraries below."""
-    chain = [error]
-    while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
-        chain.append(cause)
-    names = {each.__name__ for error in chain for each in type(error).__mro__}
-    host, tried = urlsplit(address).hostname, f", tried {retries + 1} times" if retries else ""
-    if names & {"MaxRetryError", "ConnectError", "NameResolutionError", "NewConnectionError"}:
-        if names & {"SSLError"}:
-            return f"{host} has no certificate that is trusted here{tried}"
-        return f"{host} cannot be reached{tried}: check the network, and the proxy if there is one"
-    if names & {"Timeout", "TimeoutException", "ReadTimeoutError"}:
-        return f"{host} did not answer in time{tried}"
-    return str(error) or type(error).__name__

@@ -96,8 +96,7 @@ class Evidence(dict):
 def _same(stated, shown):
     """Whether a config says what arrays show, where two equal sides may be one number."""
     if isinstance(shown, tuple):
-        stated = stated if isinstance(stated, list) else [stated] * len(shown)
-        return stated == list(shown)
+        return stated == list(shown) or [stated] * len(shown) == list(shown)
     return stated == shown
 
 
@@ -106,8 +105,7 @@ def _same(stated, shown):
 
 def settle_heads(evidence):
     """Sets `num_heads` where the arrays do not show it."""
-    width, depth = evidence["width"], evidence["depth"]
-    caller = evidence.caller
+    width, depth, caller = evidence["width"], evidence["depth"], evidence.caller
     # A model that waits for the file says nothing about a file of another width.
     given = caller.get("num_heads") if caller.get("width", width) == width else None
     if (configured := evidence.from_config("num_heads")) is not None:
@@ -134,13 +132,13 @@ def settle_heads(evidence):
 def settle_position(canonical):
     """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
     arrays, evidence = canonical.arrays, canonical.evidence
-    if relative_table(arrays) is not None:
+    is_relative = relative_table(arrays) is not None
+    if is_relative:
         at = "every_layer" if "position_0/table" in arrays else "shared"
         evidence.add(ARRAYS, position_at=at)
-    if POSITION in arrays:
-        evidence.settle(ARRAYS, position="learned_1d")
-    elif relative_table(arrays) is not None:
-        evidence.settle(ARRAYS, position="relative_2d")
+    if POSITION in arrays or is_relative:
+        scheme = "learned_1d" if POSITION in arrays else "relative_2d"
+        evidence.settle(ARRAYS, position=scheme)
     elif position := evidence.caller.get("position"):
         evidence.add(CALLER, position=position)
     elif position := evidence.from_config("position"):
@@ -158,42 +156,39 @@ def settle_image_size(canonical):
     """Sets `image_size`, from the number of positions where there are any."""
     arrays, evidence = canonical.arrays, canonical.evidence
     caller, configured = evidence.caller, evidence.from_config("image_size")
-    shape = shape_of(evidence)
+    shape, table = shape_of(evidence), relative_table(arrays)
     if POSITION in arrays:
         patches = arrays[POSITION].shape[1] - learned_tokens(evidence)
         size, source, why = find_image_size(patches, shape, caller, configured)
-    elif (table := relative_table(arrays)) is not None:
-        size, source, why = _size_of_offsets(table, shape, evidence)
+    elif table is not None:
+        size, source, why = _size_of_offsets(len(table), shape, evidence)
+    elif caller.get("image_size") is not None:
+        size, source, why = caller["image_size"], CALLER, UNREPORTED
+    elif configured is not None:
+        size, source, why = configured, CONFIG, None
     else:
-        custom = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
-        why = "the file has no positions: about 224 pixels, the custom"
-        rows = (
-            (caller.get("image_size"), CALLER, UNREPORTED),
-            (configured, CONFIG, None),
-            (custom, CUSTOM, why),
-        )
-        size, source, why = next(row for row in rows if row[0] is not None)
+        size = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
+        source, why = CUSTOM, "the file has no positions: about 224 pixels, the custom"
     evidence.settle(source, why, image_size=pair(size, "image_size"))
 
 
-def _size_of_offsets(table, shape, evidence):
+def _size_of_offsets(rows, shape, evidence):
     """The first image size with as many offsets of patches as a table of biases has rows."""
-    offsets = table.shape[0] - 3 * evidence["class_token"]
+    offsets = rows - 3 * evidence["class_token"]
     side = (math.isqrt(max(offsets, 0)) + 1) // 2
-    rows = [
+    candidates = [
         (evidence.caller.get("file_image_size"), CALLER, UNREPORTED),
         (evidence.from_config("image_size"), CONFIG, None),
         (tuple(side * stride for stride in shape.stride), ARRAYS, SQUARE),
     ]
-    rows = [row for row in rows if row[0] is not None]
-    for row in rows:
+    candidates = [row for row in candidates if row[0] is not None]
+    for row in candidates:
         grid = grid_for(row[0], shape)
         if grid and (2 * grid[0] - 1) * (2 * grid[1] - 1) == offsets:
             return row
-    sizes = [size for size, _, _ in rows]
     raise CheckpointError(
         f"The file has biases for {offsets} offsets of patches, which are no square. "
-        f"Received: {sizes}; say file_image_size=(height, width)."
+        f"Received: {[size for size, *_ in candidates]}; say file_image_size=(height, width)."
     )
 
 
@@ -242,9 +237,10 @@ def find_image_size(patches, shape, caller, configured=None):
     in_pixels = tuple(side * stride for stride in shape.stride)
     asked = caller.get("image_size") and pair(caller["image_size"], "image_size")
     grid = asked and grid_for(asked, shape)
-    if grid and math.prod(grid) == patches and square in (None, grid):
+    fits = grid and math.prod(grid) == patches
+    if fits and square in (None, grid):
         return asked, CALLER, None
-    if square and grid and math.prod(grid) == patches:
+    if fits:
         raise CheckpointError(
             f"{what}: a grid of {square}, to be resized to your image_size, or one of {grid} "
             f"already? Say file_image_size={in_pixels} or {asked}."

@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import hashlib
 import importlib.resources
 import os
 import re
@@ -9,14 +10,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import unquote
 
-from keras_vit.weights.downloads import (
-    DownloadError,
-    check_file,
-    download,
-    https_address,
-    place_of,
-    reason_of,
-)
+from keras_vit.weights.downloads import DownloadError, download, https_address, place_of, reason_of
 
 PACKAGE = "package://"
 _HF = re.compile(
@@ -26,6 +20,7 @@ _HF = re.compile(
 # What a model needs of a repository.
 _HF_FILES = """config.json preprocessor_config.json model.safetensors model.safetensors.index.json
 model.npz adapter_config.json adapter_model.safetensors model-*-of-*.safetensors""".split()
+_DELETE = "Delete it, and it will be downloaded anew."
 
 
 def is_offline():
@@ -70,9 +65,9 @@ def fetch(
     """
     name = re.sub(r"(?<=\.npz):[\w./-]+$", "", os.fspath(source), flags=re.ASCII)
     offline = is_offline() if offline is None else offline
-    remedy = "Delete it, and it will be downloaded anew."
+    remedy = _DELETE
     if name.startswith(PACKAGE):
-        path, remedy = packaged(name), "Install keras3-vit anew."
+        path, remedy = _packaged(name), "Install keras3-vit anew."
     elif name.startswith("hf://"):
         path = _fetch_hub(name, offline, timeout)
     else:
@@ -84,13 +79,31 @@ def fetch(
                 f"KERAS_VIT_OFFLINE, or get the file by other means and put it at {path}."
             )
         if not path.is_file():
-            download(url, path, size, sha256, timeout, retries)
+            download(url, path, size, sha256=sha256, timeout=timeout, retries=retries)
     if size is not None or sha256 is not None:
-        check_file(path, name, size, sha256, remedy)
+        _check_file(path, name, size=size, sha256=sha256, remedy=remedy)
     return path
 
 
-# ---- Hugging Face
+def _check_file(path, name, size, sha256, remedy):
+    """Raises a DownloadError where a file has another size or hash than it should have."""
+    if path.is_dir():
+        raise ValueError(
+            f"size and sha256 are those of one file, and {name!r} names a folder. Received: "
+            f"size={size}, sha256={sha256}; add the name of the file."
+        )
+    digest = sha256
+    if sha256:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    expected = (size, sha256 and sha256.lower())
+    received = (None if size is None else path.stat().st_size, digest)
+    if expected != received:
+        raise DownloadError(
+            f"The file {path} is not what it should be, or has been altered since it came from "
+            f"{name}. {remedy}\n"
+            f"  Expected: {expected}\n  Received: {received}"
+        )
 
 
 def _fetch_hub(name, offline, timeout):
@@ -133,14 +146,11 @@ def _fetch_hub(name, offline, timeout):
     for file in path.iterdir() if path.is_dir() else [path]:
         # The hub calls a large file by its SHA-256, and so does the cache, which does not check it.
         if re.fullmatch("[0-9a-f]{64}", file.resolve().name):
-            check_file(file.resolve(), name, None, file.resolve().name)
+            _check_file(file.resolve(), name, size=None, sha256=file.resolve().name, remedy=_DELETE)
     return path
 
 
-# ---- this package
-
-
-def packaged(source):
+def _packaged(source):
     """The path of a file that comes with this package: `keras_vit/weights/NAME/FILE`.
 
     Raises:

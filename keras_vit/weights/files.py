@@ -4,6 +4,7 @@ Nothing is ever unpickled. A file may claim any sizes for its arrays, so its cla
 with its own size before memory is taken.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -95,11 +96,9 @@ def _read(file):
 
 
 def _read_archive(file):
-    try:
-        with zipfile.ZipFile(file) as archive:
-            names = archive.namelist()
-    except Exception:  # damaged: the npz reader says how
-        names = []
+    names = []
+    with contextlib.suppress(Exception), zipfile.ZipFile(file) as archive:
+        names = archive.namelist()  # of a damaged one the npz reader says how
     if "config.json" in names and "model.weights.h5" in names:
         raise CheckpointError(
             f"{str(file)!r} is a whole Keras model: open it with keras.saving.load_model."
@@ -173,14 +172,9 @@ def read_hdf5(path):
     import h5py  # comes with Keras, and takes a while
 
     with reading(path, "an HDF5 file of Keras weights"), h5py.File(path, "r") as file:
-        datasets = {}
-
-        def add(name, item):
-            if isinstance(item, h5py.Dataset):
-                datasets[name] = item
-            return len(datasets) > MAX_ARRAYS or None  # anything but None ends the walk
-
-        file.visititems(add)
+        everything = {}
+        file.visititems(everything.__setitem__)  # which returns None: anything else ends the walk
+        datasets = {n: item for n, item in everything.items() if isinstance(item, h5py.Dataset)}
         for name, dataset in datasets.items():
             elsewhere = dataset.chunks or dataset.external or dataset.is_virtual
             is_here = not elsewhere and dataset.id.get_storage_size() == dataset.nbytes

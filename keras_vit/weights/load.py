@@ -21,13 +21,11 @@ from keras_vit.models.resize_weights import (
     resize_positions,
 )
 from keras_vit.models.surgery import building_arguments
-from keras_vit.weights.assign import assign
+from keras_vit.weights.assign import FITTING, LoadReport, assign
 from keras_vit.weights.canonical import ROOT
 from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
-from keras_vit.weights.extensions import fold_layer_scale
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.readers import read
-from keras_vit.weights.report import LoadReport
 
 
 def load_weights(
@@ -73,7 +71,9 @@ def load_weights(
             model is then unchanged.
     """
     model = check_model(model)
-    checkpoint = read(weights, _known_arguments(model, file_image_size), prefix)
+    # What a file leaves open, such as the number of heads, the model knows.
+    known = {**vars(model.variant), "image_size": model.image_size}
+    checkpoint = read(weights, {**known, "file_image_size": file_image_size}, prefix)
     checkpoint = fit_to_model(checkpoint, model, interpolation, resize_patches)
     report = assign(model, checkpoint, fresh_head=fresh_head)
     if report.differs:
@@ -111,19 +111,14 @@ def from_checkpoint(
     checkpoint = read(weights, {**overrides, "file_image_size": file_image_size}, prefix)
     arguments = {**checkpoint.evidence, **building_arguments(overrides)}
     model = MODELS[checkpoint.model](**arguments)
-    interpolation, patches = overrides.get("interpolation"), "patch_size" in overrides
-    checkpoint = fit_to_model(checkpoint, model, interpolation, patches)
+    checkpoint = fit_to_model(
+        checkpoint, model, overrides.get("interpolation"), patches_too="patch_size" in overrides
+    )
     advice = "Its arrays contradict each other, or the config beside them."
     if overrides:
         advice = f"Leave out what the file has otherwise, of {', '.join(overrides)}."
     assign(model, checkpoint, advice=advice)
     return model
-
-
-def _known_arguments(model, file_image_size):
-    """The arguments of a model, which tell what its file may leave open, such as the heads."""
-    size = {"image_size": model.image_size, "file_image_size": file_image_size}
-    return {**vars(model.variant), **size}
 
 
 def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
@@ -142,24 +137,25 @@ def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
     """
     if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
-            f"{checkpoint.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
-            f"{type(model).__name__}. Nothing was loaded."
+            f"{checkpoint.source.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
+            f"{type(model).__name__}. Nothing was loaded. {FITTING}"
         )
-    arrays, origin = dict(checkpoint.arrays), dict(checkpoint.origin)
-    checkpoint = dataclasses.replace(checkpoint, arrays=arrays, origin=origin)
+    checkpoint = dataclasses.replace(
+        checkpoint, arrays=dict(checkpoint.arrays), origin=dict(checkpoint.origin)
+    )
     if checkpoint.model == "VisionTransformer":
         if model.variant.layer_scale is None and model.variant.block != "parallel":
-            fold_layer_scale(checkpoint)
+            checkpoint.fold_layer_scale()
         if patches_too:
-            _fit_patches(checkpoint, model)
+            _fit_patches(checkpoint, model.variant)
         _fit_positions(checkpoint, model, interpolation)
     if checkpoint.evidence["channels"] == 3 and model.channels != 3:
         _fit_channels(checkpoint, model.channels)
     return checkpoint
 
 
-def _fit_patches(checkpoint, model):
-    old_size, new_size = checkpoint.evidence["patch_size"], model.variant.patch_size
+def _fit_patches(checkpoint, variant):
+    old_size, new_size = checkpoint.evidence["patch_size"], variant.patch_size
     if old_size == new_size:
         return
     # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
@@ -178,11 +174,8 @@ def _fit_positions(checkpoint, model, interpolation):
         return
     grid = grid_for(of_file["image_size"], shape_of(of_file))
     method = interpolation or of_file["interpolation"]
-    tables = {
-        name: array.astype("float64")
-        for name, array in checkpoint.arrays.items()
-        if re.fullmatch(POSITIONS, name)
-    }
+    tables = {n: a for n, a in checkpoint.arrays.items() if re.fullmatch(POSITIONS, n)}
+    tables = {name: table.astype("float64") for name, table in tables.items()}
     changed = resize_positions(tables, grid, model.grid, tokens, method)
     checkpoint.arrays.update(changed)
     checkpoint.resized += tuple((name, grid, model.grid, method) for name in changed)

@@ -1,5 +1,6 @@
 """Where weights are that somebody names, and what a name of elsewhere stands for."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -36,9 +37,8 @@ def locate(weights):
     # The catalogue lists the best of the files of "How to train your ViT?"; all have names.
     if url := augreg.augreg_url(text):
         return url, None
-    is_file_name = path.suffix in SUFFIXES
     is_path = path.is_absolute() or text[0] in ".~" or text[-1] in "/\\"
-    if isinstance(weights, os.PathLike) or is_file_name or is_path:
+    if isinstance(weights, os.PathLike) or path.suffix in SUFFIXES or is_path:
         folders = [folder for folder in path.absolute().parents if not folder.exists()]
         which = f" (there is no folder {str(folders[-1])!r})" if folders else ""
         raise FileNotFoundError(
@@ -64,13 +64,10 @@ def variants_named(text):
     The name may be that of a checkpoint, of an architecture of timm, or of a variant with other
     punctuation, as `"vit_b_16"`.
     """
-    records = catalog.lookup(text)
-    records = records or [c for c in catalog.checkpoints() if c.name.startswith(f"{text}.")]
-    if not records:
-        try:
-            records = catalog.checkpoints(variant=text)
-        except ValueError:  # which proposes names
-            return []
+    everything = catalog.checkpoints()
+    records = catalog.lookup(text) or [c for c in everything if c.name.startswith(f"{text}.")]
+    with contextlib.suppress(ValueError):  # which proposes names
+        records = records or catalog.checkpoints(variant=text)
     return list(dict.fromkeys(record.variant.removeprefix("BiT-") for record in records))
 
 
@@ -81,20 +78,19 @@ def name_of(model):
     Where several are, as families share theirs, it is the size of the paper that differs least,
     also with other patches, as in `"B/24"`.
     """
-    variant, tables = model.variant, {**VARIANTS, **BIT_VARIANTS}
+    variant, tables = model.variant, VARIANTS | BIT_VARIANTS
     names = [field.name for field in dataclasses.fields(variant)]
-    equal = {
-        name: sum(getattr(row, n) == getattr(variant, n) for n in names)
-        for name, row in tables.items()
-        if type(row) is type(variant)
-        and all(getattr(row, n) == getattr(variant, n) for n in SIZE if n in names)
-    }
+    equal = {}  # name -> number of fields that are equal
+    for name, row in tables.items():
+        if type(row) is type(variant):
+            fields = [n for n in names if getattr(row, n) == getattr(variant, n)]
+            if all(n in fields for n in SIZE if n in names):
+                equal[name] = len(fields)
     records = catalog.lookup(model.weights_from) if model.weights_from else ()
     published = {record.variant.removeprefix("BiT-") for record in records} & equal.keys()
-    same = [name for name, count in equal.items() if count == len(names)]
-    for known in (published, same):
+    for known in (published, {n for n, count in equal.items() if count == len(names)}):
         if len(known) == 1:
-            return next(iter(known))
+            return known.pop()
     plain = [name for name in equal if "-" not in name]
     name = max(plain or equal, key=equal.get, default=None)
     patch = getattr(variant, "patch_size", None)

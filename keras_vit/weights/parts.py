@@ -9,6 +9,7 @@ the model if it is a whole one of a known family.
 import dataclasses
 import itertools
 import re
+from typing import Any
 
 from keras_vit.weights.canonical import PROJECTION, ROOT
 from keras_vit.weights.files import CheckpointError
@@ -30,15 +31,15 @@ WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_m
 class Part:
     """The model of a file, as the names of its arrays tell.
 
-    Args:
-        family: whose it is, or `None` where no family has such names.
+    Attributes:
+        family: the `Family` of its format, or `None` where none has such names.
         arrays: its arrays, by names without the prefix.
         origin: those names -> names in the file.
         prefix: what the names in the file begin with.
         others: prefixes of further models in the file.
     """
 
-    family: object
+    family: Any
     arrays: dict
     origin: dict
     prefix: str = ""
@@ -47,13 +48,24 @@ class Part:
     def restore_names(self, canonical, everything):
         """Gives arrays their names in the file back, and reports all that is outside."""
         name_of = lambda name: self.origin.get(name, name)  # noqa: E731
-        outside = everything.keys() - set(self.origin.values())
+        inside = set(self.origin.values())
+        outside = [name for name in everything if name not in inside]
         canonical.origin = {path: name_of(name) for path, name in canonical.origin.items()}
-        canonical.ignored = (
-            *map(name_of, canonical.ignored),
-            *(name for name in everything if name in outside),
-        )
-        canonical.prefix, canonical.others = self.prefix, self.others
+        canonical.ignored = (*map(name_of, canonical.ignored), *outside)
+
+    @property
+    def is_whole(self):
+        """Whether its family has a place for every array, and patches of a model are among them."""
+        try:
+            known = self.family.arrays_of(self.arrays)[0] if self.family else {}
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+            return False
+        return PROJECTION in known or ROOT in known
+
+    @property
+    def is_mostly(self):
+        """Whether its family has places for most of the names: then the others are a fault."""
+        return bool(self.family) and 2 * self.family.places(self.arrays) > len(self.arrays)
 
 
 def find_model(arrays, families, prefix=None):
@@ -62,51 +74,44 @@ def find_model(arrays, families, prefix=None):
     Raises:
         CheckpointError: nothing begins with `prefix`, or there are several models.
     """
-    signs = [f for f in families if f.beside]
-    trained = [f for f in signs if any(re.search(f.beside, name) for name in arrays)]
+    trained = [
+        f for f in families if f.beside and any(re.search(f.beside, name) for name in arrays)
+    ]
 
     def part(place, outside=()):
         inside = {
             name.removeprefix(place): name
             for name in arrays
-            if name.startswith(place) and not (outside and name.startswith(outside))
+            if name.startswith(place) and not name.startswith(outside)
         }
         bare = {WITHIN.sub("", name): stored for name, stored in inside.items()}
         inside = bare if len(bare) == len(inside) else inside
         named = {name: arrays[stored] for name, stored in inside.items()}
-        authors = (f for f in trained if _is_whole(f, named))
-        family = next(authors, None) or next((f for f in families if f.recognises(named)), None)
+        recognised = (f for f in families if f.recognises(named))
+        authors = (f for f in trained if Part(f, named, inside).is_whole)
+        family = next(itertools.chain(authors, recognised), None)
         return Part(family, named, inside, place)
 
     whole = part(_ended("" if prefix is None else prefix, arrays))
-    if _is_whole(whole.family, whole.arrays):
+    if whole.is_whole:
         return whole
     models = []
     for place in _places(arrays, whole.prefix, families):
-        one = part(place)
         is_within = any(place.startswith(model.prefix) for model in models)
-        if not is_within and _is_whole(one.family, one.arrays):
+        if not is_within and (one := part(place)).is_whole:
             models.append(one)
     states = {name[: match.end()] for name in arrays if (match := STATES.match(name.lower()))}
     # The model that stands under no further prefix may have one of these within it.
     for inner in (None, *models):
         others = [model for model in models if model is not inner]
         outer = part(whole.prefix, (*(model.prefix for model in others), *states))
-        if _is_whole(outer.family, outer.arrays):
-            models = [outer, *others]
-            break
-    else:
-        if prefix == "" or _is_mostly(whole):
-            return whole
-    return _best(models, whole, prefix)
+        if outer.is_whole:
+            return _best([outer, *others], whole, prefix)
+    return whole if prefix == "" or whole.is_mostly else _best(models, whole, prefix)
 
 
 def _ended(prefix, names):
-    """The prefix, up to its dot or slash.
-
-    Raises:
-        CheckpointError: no name begins with it, or it is no text.
-    """
+    """The prefix, up to its dot or slash."""
     if not isinstance(prefix, str):
         raise CheckpointError(f"prefix must be a text such as 'student.'. Received: {prefix!r}.")
     ended = prefix == "" or prefix.endswith((".", "/"))
@@ -139,31 +144,15 @@ def _places(names, start, families):
     return sorted(places, key=lambda place: (len(place), place))
 
 
-def _is_whole(family, arrays):
-    """Whether a family has a place for every array, and the patches of a model are among them."""
-    try:
-        known = family.arrays_of(arrays)[0] if family else {}
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-        return False
-    return PROJECTION in known or ROOT in known
-
-
-def _is_mostly(part):
-    """Whether a family has places for most of the names: then the others are a fault."""
-    return part.family is not None and 2 * part.family.places(part.arrays) > len(part.arrays)
-
-
 def _best(models, whole, prefix):
     """The model to take: that which was asked for, the only one, or the only average.
 
     `whole` where there is none.
     """
     models = [m for m in models if not STATES.match(m.prefix.lower())]
+    words = lambda model: set(re.split(r"[\W_\d]+", model.prefix.lower()))  # noqa: E731
     asked = [m for m in models if prefix is not None and m.prefix == whole.prefix]
-    averages = asked or [
-        m for m in models if AVERAGES & set(re.split(r"[\W_\d]+", m.prefix.lower()))
-    ]
-    choice = averages or models
+    choice = asked or [m for m in models if AVERAGES & words(m)] or models
     if len(choice) > 1:
         listed = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)
         raise CheckpointError(

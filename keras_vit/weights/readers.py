@@ -4,6 +4,7 @@ import dataclasses
 
 from keras_vit.checks import pair
 from keras_vit.variants import VARIANTS
+from keras_vit.weights.canonical import Source
 from keras_vit.weights.evidence import CATALOGUE
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
@@ -65,16 +66,18 @@ def read(weights, known, prefix=None):
 
     `known` is a dict of arguments that a caller gave, or that the model to be filled has.
     """
-    source, record = locate(weights)
+    place, record = locate(weights)
     positions = computed_positions(VARIANTS.get(record.variant)) if record else {}
-    canonical = read_checkpoint(file_of(source, record), {**positions, **known}, prefix)
+    canonical = read_checkpoint(file_of(place, record), {**positions, **known}, prefix)
     if record is None:
-        canonical.source = source if isinstance(source, str) else source.resolve().name
+        name = place if isinstance(place, str) else place.resolve().name
+        canonical.source = dataclasses.replace(canonical.source, name=name)
         return canonical
+    names = {"name": record.name, "label_set": record.label_set}
+    canonical.source = dataclasses.replace(canonical.source, **names)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
     # The catalogue says it, or that it is the usual one.
     canonical.evidence.assumed.pop("preprocessing", None)
-    canonical.label_set, canonical.source = record.label_set, record.name
     canonical.evidence.add(CATALOGUE, **dict(record.overrides))
     return canonical
 
@@ -96,10 +99,9 @@ def image_size_of(weights):
 def unfetched(weights):
     """The record of published weights that would have to be downloaded; `None` for all others."""
     source, record = locate(weights)
-    if record is None:
-        return None
     try:
-        fetch(source, size=record.size, offline=True)
+        if record is not None:
+            fetch(source, size=record.size, offline=True)
     except OSError:
         return record
     return None
@@ -150,5 +152,5 @@ def read_checkpoint(path, known, prefix=None):
     part.restore_names(canonical, contents.arrays)
     if base is not None:
         canonical.family += f", with an adapter of PEFT on {base}"
-    canonical.path = path
+    canonical.source = Source(path, prefix=part.prefix, others=part.others)
     return canonical

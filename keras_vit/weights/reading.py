@@ -65,10 +65,10 @@ def checked_members(archive, size):
     """The entries of a zip archive that does not claim to be much larger than it is."""
     members = archive.infolist()
     unpacked = sum(member.file_size for member in members)
-    is_small = unpacked <= max(SPARE, MAX_RATIO * size)
     methods = {member.compress_type for member in members}
     require(len(members) <= MAX_ARRAYS, f"it has {len(members)} parts, more than {MAX_ARRAYS}")
-    require(is_small, f"its {size} bytes would unpack to {unpacked}")
+    fits = unpacked <= max(SPARE, MAX_RATIO * size)
+    require(fits, f"its {size} bytes would unpack to {unpacked}")
     require(methods <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}, "it is packed in another way")
     return members
 
@@ -100,15 +100,14 @@ def check_architecture(canonical):
     """
     arguments = canonical.evidence
     positive_int(arguments["channels"], "channels")
-    if max(pair(arguments["image_size"], "image_size")) > MAX_SIDE:
-        raise ValueError(f"image_size={arguments['image_size']} is above {MAX_SIDE} pixels.")
+    size = pair(arguments["image_size"], "image_size")
+    require(max(size) <= MAX_SIDE, f"image_size={size} is above {MAX_SIDE} pixels.")
     variant_class = Variant if canonical.model == "VisionTransformer" else BiTVariant
     names = {field.name for field in dataclasses.fields(variant_class)} & set(arguments)
     v = variant_class(**{name: arguments[name] for name in names})
     if variant_class is Variant:
-        if v.epsilon > MAX_EPSILON:
-            raise ValueError(f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
-        v.grid(arguments["image_size"])
+        require(v.epsilon <= MAX_EPSILON, f"epsilon={v.epsilon} is above {MAX_EPSILON}.")
+        v.grid(size)
         needed = v.depth * v.width * (4 * v.width + 2 * v.mlp_dim)  # attention, MLP
         blocks, width = v.stem or (), v.stem_width
     else:

@@ -79,8 +79,8 @@ def save_weights(
         format: one of the three; `None` to tell by the suffix of `path`: .npz, .safetensors, none.
         force: whether to write what the other library would compute otherwise, too. Another
             epsilon of its norms is only warned of.
-        card: whether to write a README.md, too, into the folder of the weights: the model card of
-            what the model itself knows. `keras_vit.model_card` writes one that says more.
+        card: whether to write the model card of what the model itself knows, too, as README.md in
+            the folder of the weights. `keras_vit.model_card` writes one that says more.
         dtype: what the weights are rounded to; `None` for float32, and float64 of a model in it.
             `"float16"` and `"bfloat16"` halve the file; npz has no place for bfloat16.
 
@@ -123,7 +123,8 @@ def save_weights(
         write(drafts / file.name, arrays)
         for name, content in beside.items():
             precision = {"torch_dtype": dtype} if dtype and "torch_dtype" in content else {}
-            write_json(drafts / name, {**content, **precision})
+            text = json.dumps({**content, **precision}, indent=2)
+            write_text(drafts / name, text + "\n")
         if card:
             from keras_vit.weights.card import make_card  # what few need does not slow the import
 
@@ -135,9 +136,7 @@ def save_weights(
 def reader_of(model, format):
     """The class that opens what `save_weights` writes, whose it is, and why it, as text.
 
-    Args:
-        model: as in `save_weights`, or any model for the format `"keras"`.
-        format: as in `save_weights`, or `"keras"`.
+    `format` may also be `"keras"`, for any model.
     """
     count, heads = getattr(model, "num_classes", None), ", ".join(map(repr, heads_of(model)))
     if heads:
@@ -150,12 +149,12 @@ def reader_of(model, format):
         return f"{type(model).__name__} of {type(model).__module__.split('.')[0]}: {why}"
     family = _family(model, format)
     config = family.json_files(model).get("config.json", {})
-    name, *_ = config.get("architectures") or [config.get("architecture")]
+    name, *_ = config.get("architectures") or [config.get("architecture", "the usual arrays")]
     library = {"timm": "timm", "huggingface": "transformers"}.get(format, family.name)
     usual = WRITERS[format][isinstance(model, BiT)][0]
     if family is not usual and (lacks := usual.impossible(model)):
         why += f", and {lacks[0]}, for which the plain one of {library} has no place"
-    return f"{name or 'the usual arrays'} of {library}: {why}"
+    return f"{name} of {library}: {why}"
 
 
 def _family(model, format):
@@ -167,36 +166,35 @@ def _family(model, format):
 
 def _check_obstacles(model, format, force):
     hard, soft = _obstacles(model, format)
-    if not hard and soft and all(text.startswith("epsilon=") for text in soft):
+    if hard:
+        reason, advice = f"has no place for: {', '.join(hard)}", ""
+    elif soft and all(text.startswith("epsilon=") for text in soft):
         warnings.warn(
             f"The code that reads {format!r} files has another epsilon in its norms than this "
             f"model, {soft[0]}; outputs may differ in late digits.",
             stacklevel=3,
         )
         return
-    if hard:
-        reason, advice = f"has no place for: {', '.join(hard)}", ""
-    else:
+    elif soft and not force:
         reason = f"is for code that computes something else than this model: {', '.join(soft)}"
         advice = ", or write the weights all the same with force=True (--allow-differences)"
-    if hard or (soft and not force):
-        holding = [f for f in WRITERS if f != format and _obstacles(model, f) == ([], [])]
-        raise ValueError(
-            f"The format {format!r} {reason}. Choose another of {[*holding, 'model.save(...)']}"
-            f"{advice}."
-        )
+    else:
+        return
+    holding = [f for f in WRITERS if f != format and _obstacles(model, f) == ([], [])]
+    raise ValueError(
+        f"The format {format!r} {reason}. Choose another of {[*holding, 'model.save(...)']}"
+        f"{advice}."
+    )
 
 
 def _obstacles(model, format):
     """What a format has no place for, and what its readers compute otherwise, as texts."""
     v, family = model.variant, _family(model, format)
-    folded = v.folded if isinstance(model, BiT) else v.stem_folded
-    quantized = any(variable.name == "kernel_scale" for variable in model.weights)
-    impossible = {
-        "folded kernels, which would be standardised twice": folded,
-        "quantised layers, for which model.save(...) is": quantized,
-    }
-    hard = [text for text, is_so in impossible.items() if is_so]
+    hard = []
+    if v.folded if isinstance(model, BiT) else v.stem_folded:
+        hard.append("folded kernels, which would be standardised twice")
+    if any(variable.name == "kernel_scale" for variable in model.weights):
+        hard.append("quantised layers, for which model.save(...) is")
     return hard + family.impossible(model), family.obstacles(model)
 
 
@@ -244,10 +242,6 @@ def write_safetensors(path, arrays):
         stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
 
 
-def write_json(path, content):
-    write_text(path, json.dumps(content, indent=2) + "\n")
-
-
 def check_card_place(path):
     """Raises a ValueError where a card must not be written: somebody's own text stands there."""
     from keras_vit.weights.card import is_untouched
@@ -260,9 +254,3 @@ def check_card_place(path):
             f"There is another text at {str(path)!r}, or a card that was edited since it was "
             "written; it is kept. Move it away, or write the card elsewhere."
         )
-
-
-def write_card(card, path):
-    """Writes a card whole, where `check_card_place` allows it."""
-    check_card_place(path)
-    write_text(path, str(card))

@@ -66,7 +66,6 @@ def test_what_does_not_fit_is_named_by_side():
 def test_a_commit_that_is_not_reached_changes_nothing(monkeypatch):
     model = randomize(tiny_vit(image_size=32, width=48, depth=3, num_heads=4, mlp_dim=96))
     before, preprocessing = values(model), model.preprocessing
-    monkeypatch.setattr(assign, "_commit", lambda *_, **__: pytest.fail("an array is not finite"))
     monkeypatch.setattr(np, "isfinite", lambda array: np.zeros(array.shape, bool))
     with pytest.raises(keras_vit.CheckpointError, match="NaN or infinite values"):
         keras_vit.load_weights(model, CHECKPOINT)

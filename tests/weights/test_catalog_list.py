@@ -2,8 +2,7 @@
 
 import pytest
 
-from keras_vit.weights.catalog import checkpoints
-from keras_vit.weights.catalog_list import list_weights
+from keras_vit.weights.catalog import checkpoints, list_weights
 from tests.support import refuses
 from tests.weights.test_catalog import TI_16
 

@@ -3,8 +3,8 @@
 import pytest
 
 from keras_vit.extensions import BIASES
+from keras_vit.weights.canonical import QKV, smallest_fitting
 from keras_vit.weights.evidence import ARRAYS, CALLER, CATALOGUE, CONFIG, CUSTOM, ORDER, Evidence
-from keras_vit.weights.extensions import QKV, smallest_fitting
 
 pytestmark = pytest.mark.any_backend
 
