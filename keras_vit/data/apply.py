@@ -1,6 +1,5 @@
-"""What a `Transform` does to one image: crop, resize, flip, augment."""
+"""What a `Transform` does to one image: decode, crop, resize, flip, round, augment."""
 
-import functools
 import math
 
 import numpy as np
@@ -31,34 +30,48 @@ def apply(transform, image, rng=None, channels=3, upright=True):
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
     if transform.crop in CROPS:
-        crop = functools.partial(CROPS[transform.crop], transform, rng=rng)
-        options = {"channels": channels, "upright": upright, "draft": transform.draft}
-        pixels, size, window = _cropped(image, crop, **options)
-        pixels = resized(pixels, size, transform.preprocessing, window)
+        pixels = _cropped(transform, image, rng, channels, upright)
     else:
-        pixels = _decoded(image, channels, upright=upright)
+        pixels = _decoded(image, channels, upright)
         pixels = fit_image(pixels, transform.image_size, transform.preprocessing)
     if transform.flip and rng.random() < 0.5:
         pixels = pixels[:, ::-1]
     if pixels.dtype != np.uint8 and transform.is_random:
         # An average of bytes passes 255 by a rounding error at most.
         pixels = np.clip(pixels + np.float32(0.5), 0, 255).astype(np.uint8)
-    return _augmented(pixels, transform.augmentations(), rng)
+    augmentations = transform.augmentations()
+    if not augmentations:
+        return pixels
+    pixels = np.ascontiguousarray(pixels)
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    for function, arguments in augmentations:
+        picture = function(picture, rng, *arguments)
+    return np.asarray(picture).reshape(pixels.shape)
 
 
-def _cropped(image, crop, channels, upright, draft):
-    """(pixels, size, window): the box of a random crop, and what `resized` makes of it."""
-    if draft and isinstance(image, bytes):
+def _decoded(image, channels, upright):
+    """The uint8 pixels of the bytes of a file, or those that are given."""
+    if not isinstance(image, bytes):
+        return image
+    with opened(image) as file:
+        return pixels_of(file, channels, upright)
+
+
+def _cropped(transform, image, rng, channels, upright):
+    """The pixels of a random crop; a JPEG is decoded as small as the crop allows."""
+    crop = CROPS[transform.crop]
+    if transform.draft and isinstance(image, bytes):
         with opened(image) as file:
             if file.format == "JPEG" and not (upright and orientation(file) > 1):
-                box, size, window = crop((file.height, file.width))
+                box, size, window = crop(transform, (file.height, file.width), rng=rng)
                 top, left, height, width = _drafted(file, box, size)
                 picture = picture_of(file, channels)
                 picture = picture.crop((left, top, left + width, top + height))
-                return pixels_of(picture, channels, upright=False), size, window
-    pixels = _decoded(image, channels, upright=upright)
-    box, size, window = crop(pixels.shape[:2])
-    return cut(pixels, box), size, window
+                pixels = pixels_of(picture, channels, upright=False)
+                return resized(pixels, size, transform.preprocessing, window)
+    pixels = _decoded(image, channels, upright)
+    box, size, window = crop(transform, pixels.shape[:2], rng=rng)
+    return resized(cut(pixels, box), size, transform.preprocessing, window)
 
 
 def _drafted(file, box, size):
@@ -70,22 +83,3 @@ def _drafted(file, box, size):
     starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
     ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
     return (*starts, *(end - start for start, end in zip(starts, ends)))
-
-
-def _decoded(image, channels, upright):
-    """The uint8 pixels of the bytes of a file, or those that are given."""
-    if not isinstance(image, bytes):
-        return image
-    with opened(image) as file:
-        return pixels_of(file, channels, upright)
-
-
-def _augmented(pixels, augmentations, rng):
-    """Pixels after the functions of `Transform.augmentations`."""
-    if not augmentations:
-        return pixels
-    pixels = np.ascontiguousarray(pixels)
-    picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-    for function, arguments in augmentations:
-        picture = function(picture, rng, *arguments)
-    return np.asarray(picture).reshape(pixels.shape)

@@ -3,6 +3,7 @@
 A batch is (images, label rows, notes). Notes are (row, reason) of examples that could not be read.
 """
 
+import contextlib
 import functools
 import math
 import os
@@ -22,15 +23,16 @@ from keras_vit.workarounds import report_ended_workers
 def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0, share=(0, 1)):
     """The batches to train on, by step and without end: a `grain.MapDataset`.
 
-    Grain seeds each random step by its place in this chain, so that one step more or fewer would
-    give runs begun before other batches.
+    The way of an example: its bytes are decoded, cropped, resized, flipped, rounded and augmented
+    by `apply`, then batched, mixed, and normalised by `read_ahead`. Grain seeds each random step by
+    its place in this chain: with one step more or fewer, runs begun before would get others.
 
     Args:
         read: a `keras_vit.data.reader.Reader`.
         batch_size: examples per batch, of all processes together.
         seed: decides all that is random.
         layers: configs of `keras_layers.layer_configs`.
-        mixup, cutmix: see `keras_vit.data.mixing.mix`.
+        mixup, cutmix: alphas of `keras_vit.data.mixing.mix`.
         share: (process, processes); the batches hold this process's part.
     """
     # A process reads its part of a batch, or all of a batch whose images are mixed.
@@ -39,10 +41,10 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
 
     dataset = import_grain().MapDataset.source(read.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
-    dataset = dataset.random_map(read)  # the bytes, then `apply`: crop, resize, flip, augment
+    dataset = dataset.random_map(read)  # uint8 pixels and a row of floats, the label
     dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=list)[part::parts]
-    dataset = dataset.map(read.collate)  # arrays of uint8 images, and of labels as rows of floats
+    dataset = dataset.map(read.collate)
     if layers:
         dataset = dataset.random_map(functools.partial(augment, configs=layers))
     if mixup or cutmix:
@@ -67,7 +69,6 @@ def evaluation_batches(read, *, batch_size, seed, share=(0, 1)):
 
 
 def _mixed(batch, rng, mixup, cutmix):
-    """A batch after `keras_vit.data.mixing.mix`."""
     images, labels, notes = batch
     return *mix(images, labels, rng, mixup_alpha=mixup, cutmix_alpha=cutmix), notes
 
@@ -83,11 +84,15 @@ def _part_of_batch(batch, share):
 def read_ahead(dataset, *, mean, std, threads, workers):
     """Yields the batches of a finite `grain.MapDataset`, read ahead, with images in float32.
 
-    `mean` and `std` are those of `normalized`.
-    `threads` is how many batches are read at a time, in this process or each of `workers` others.
+    `mean` and `std` are those of `normalized`. `threads` is how many batches are read at a time, in
+    this process or each of `workers` others.
     """
+
+    def finish(batch):
+        images, labels, notes = batch
+        return normalized(images, mean, std), labels, notes
+
     grain = import_grain()
-    finish = functools.partial(_normalized_batch, mean=mean, std=std)
     # One batch waits for each thread: Grain's default of 500 would hold gigabytes.
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
     if workers:  # bytes travel between processes, a quarter of floats
@@ -96,16 +101,8 @@ def read_ahead(dataset, *, mean, std, threads, workers):
         batches = dataset.to_iter_dataset(options).mp_prefetch(processes).map(finish)
     else:
         batches = dataset.map(finish).to_iter_dataset(options)
-    iterator = iter(batches)
-    try:
+    with contextlib.closing(iter(batches)) as iterator:
         yield from iterator
-    finally:
-        iterator.close()
-
-
-def _normalized_batch(batch, mean, std):
-    images, labels, notes = batch
-    return normalized(images, mean, std), labels, notes
 
 
 def _prepare_workers():

@@ -23,13 +23,12 @@ class Reader:
         self.channels, self.label_rows, self.training = channels, label_rows, training
 
     def __call__(self, row, rng):
-        notes, options = [], {"channels": self.channels, "upright": self.source.upright}
+        notes = []
         for candidate in self._candidates(row):
             try:
                 image, label = self._read(candidate)
-                if not isinstance(image, bytes):
-                    image = bytes_of(image, self.channels)
-                pixels = apply(self.transform, image, rng=rng, **options)
+                pixels = image if isinstance(image, bytes) else bytes_of(image, self.channels)
+                pixels = apply(self.transform, pixels, rng, self.channels, self.source.upright)
                 return pixels, self.label_rows.row(label), notes
             except ImageError as error:
                 notes.append((int(candidate), str(error)))
@@ -44,19 +43,19 @@ class Reader:
             raise ImageError(f"{type(error).__name__}: {error}") from error
 
     def _candidates(self, row):
+        """The row, and in training as many after it as may be unreadable, and one more."""
         yield row
-        if self.training:  # as many as may be unreadable, and one more
+        if self.training:
             first = int(np.flatnonzero(self.rows == row)[0]) + 1
-            tried = range(first, first + len(self.rows) // LOST_AT_MOST + 2)
-            yield from (self.rows[index % len(self.rows)] for index in tried)
+            tried = np.arange(first, first + len(self.rows) // LOST_AT_MOST + 2)
+            yield from self.rows.take(tried, mode="wrap")
 
     def collate(self, examples):
         """(images, label rows, notes) of a batch, without the examples that could not be read."""
-        images = [pixels for pixels, _, _ in examples if pixels is not None]
-        labels = [label for pixels, label, _ in examples if pixels is not None]
         notes = [note for _, _, notes in examples for note in notes]
-        if images:
-            return np.stack(images), np.stack(labels), notes
+        read = [(pixels, label) for pixels, label, _ in examples if pixels is not None]
+        if read:
+            return *map(np.stack, zip(*read)), notes
         shape = (0, *self.transform.image_size, self.channels)
         return np.zeros(shape, np.uint8), np.zeros((0, self.label_rows.width), np.float32), notes
 
