@@ -1,8 +1,7 @@
 """How a published checkpoint wants its images: facts as data, no image is touched here.
 
 Weights trained with one resize method lose accuracy with another, and the published numbers of
-one model differ between libraries for that reason. A `Preprocessing` says which recipe belongs
-to a checkpoint; other modules carry it out.
+one model differ between libraries for that reason.
 """
 
 import dataclasses
@@ -57,36 +56,25 @@ class Preprocessing:
     def __post_init__(self):
         for name in ("mean", "std"):
             object.__setattr__(self, name, _channels(getattr(self, name), name))
-        if len(self.mean) != len(self.std):
-            raise ValueError(
-                "mean and std must have one number per channel each. Received: "
-                f"mean={brief(self.mean)}, std={brief(self.std)}."
-            )
-        for number in self.std:
-            positive_float(number, "std")
-        if max(self.mean) > 2:
-            raise ValueError(
-                "mean and std are of images with values in [0, 1]; divide those of values 0..255 "
-                f"by 255. Received: mean={brief(self.mean)}, std={brief(self.std)}."
-            )
+        fraction = positive_float(self.crop_fraction, "crop_fraction")
+        object.__setattr__(self, "crop_fraction", fraction)
         check_choice("resize", self.resize, RESIZES)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("library", self.library, LIBRARIES)
-        fraction = positive_float(self.crop_fraction, "crop_fraction")
-        if fraction > 1:
-            raise ValueError(f"crop_fraction must be at most 1. Received: {fraction}.")
-        object.__setattr__(self, "crop_fraction", fraction)
-        if self.crop_fraction < 1 and self.resize == "center_square":
-            raise ValueError(
-                "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a "
-                f"crop after them. Received: resize={self.resize!r}, "
-                f"crop_fraction={self.crop_fraction}."
-            )
-        if self.interpolation == "area" and self.library in BY_PILLOW:
-            raise ValueError(
-                "interpolation='area' is TensorFlow's. Received: interpolation='area', "
-                f"library={self.library!r}; choose 'bilinear' or 'bicubic', or another library."
-            )
+        wrong = {
+            "mean and std must have one number per channel each": len(self.mean) != len(self.std),
+            "std must be positive numbers": min(self.std) <= 0,
+            "mean and std are of images with values in [0, 1]; divide those of values 0..255 by "
+            "255": max(self.mean) > 2,
+            "crop_fraction must be at most 1": fraction > 1,
+            "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a crop "
+            "after them": fraction < 1 and self.resize == "center_square",
+            "interpolation='area' is TensorFlow's; choose 'bilinear' or 'bicubic', or another "
+            "library": self.interpolation == "area" and self.library in BY_PILLOW,
+        }
+        for rule, is_broken in wrong.items():
+            if is_broken:
+                raise ValueError(f"{rule}. Received: {brief(self)}.")
 
     def warn_of_values(self, images, name):
         """Warns of images that hold what this preprocessing hardly makes of pixels; whether it did.
@@ -120,11 +108,10 @@ class Preprocessing:
 
     def differs(self, other):
         """Whether the means or the deviations of another one are others, beyond rounding."""
-        if 1 in (len(self.mean), len(other.mean)):  # gray images have one for the three of RGB
-            self, other = self.for_channels(1), other.for_channels(1)
-        pairs = [(self.mean, other.mean), (self.std, other.std)]
-        wide = [(a, b) if len(a) == len(b) else (set(a), set(b)) for a, b in pairs]
-        return any(len(a) != len(b) or not np.allclose([*a], [*b]) for a, b in wide)
+        counts = len(self.mean), len(other.mean)
+        channels = 1 if 1 in counts else max(counts)  # gray images have one for the three of RGB
+        one, two = self.for_channels(channels), other.for_channels(channels)
+        return not (np.allclose(one.mean, two.mean) and np.allclose(one.std, two.std))
 
     def for_channels(self, channels):
         """The same for images of another number of channels than the three of RGB.
@@ -132,17 +119,15 @@ class Preprocessing:
         One channel has the means of mean and std; of any other number each has those of red, green
         and blue in turn, as the kernels of adapted weights are.
         """
-        three = {"mean": self.mean, "std": self.std}
-        if channels == 1:
-            means = {name: (math.fsum(row) / len(row),) for name, row in three.items()}
-            return dataclasses.replace(self, **means)
-        turns = {n: [row[i % len(row)] for i in range(channels)] for n, row in three.items()}
-        return dataclasses.replace(self, **turns)
+        changes = {"mean": self.mean, "std": self.std}
+        for name, row in changes.items():
+            turns = [row[i % len(row)] for i in range(channels)]
+            changes[name] = (math.fsum(row) / len(row),) if channels == 1 else turns
+        return dataclasses.replace(self, **changes)
 
     def to_config(self):
         """The fields as a dict that JSON can hold."""
-        config = dataclasses.asdict(self)
-        return {**config, "mean": list(self.mean), "std": list(self.std)}
+        return dataclasses.asdict(self) | {"mean": list(self.mean), "std": list(self.std)}
 
     @classmethod
     def from_config(cls, config):
@@ -158,7 +143,10 @@ class Preprocessing:
     def __str__(self):
         crops = self.resize == "shortest" or self.crop_fraction < 1
         crop = f" crop {self.crop_fraction:.4g}" if crops else ""
-        mean, std = (_short(values) for values in (self.mean, self.std))
+        mean, std = (  # one number where all channels share it
+            "/".join(f"{value:.4g}" for value in (values if len({*values}) > 1 else values[:1]))
+            for values in (self.mean, self.std)
+        )
         return f"{self.resize}{crop}, {self.interpolation} ({self.library}), mean {mean}, std {std}"
 
 
@@ -193,12 +181,6 @@ def _level_of_caller():
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _short(values):
-    """One number where all channels share it."""
-    different = values if len(set(values)) > 1 else values[:1]
-    return "/".join(f"{value:.4g}" for value in different)
 
 
 GOOGLE = Preprocessing()
