@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.heads import ask_of_head, check_one_head, errors_of, heads_of
+from keras_vit.heads import check_one_head, errors_of, heads_of
 
 READINGS = ("softmax", "sigmoid", "values")
 PROBLEMS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "values"}
@@ -23,11 +23,12 @@ PROBLEMS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "
 _LOSSES = {
     "softmax": """softmaxloss categoricalcrossentropy sparsecategoricalcrossentropy
         categoricalfocalcrossentropy categoricalgeneralizedcrossentropy kldivergence kld
-        kullbackleiblerdivergence""".split(),
-    "sigmoid": "sigmoidloss binarycrossentropy bce binaryfocalcrossentropy".split(),
+        kullbackleiblerdivergence""",
+    "sigmoid": "sigmoidloss binarycrossentropy bce binaryfocalcrossentropy",
     "values": """meansquarederror mse meanabsoluteerror mae meanabsolutepercentageerror mape
-        meansquaredlogarithmicerror msle huber logcosh poisson cosinesimilarity""".split(),
+        meansquaredlogarithmicerror msle huber logcosh poisson cosinesimilarity""",
 }
+_LOSSES = {loss: reading for reading, losses in _LOSSES.items() for loss in losses.split()}
 _OF_THIS_LIBRARY = ("softmaxloss", "sigmoidloss")  # which take logits and have no argument for it
 # Layers and operations that leave each number as it is.
 _PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
@@ -94,14 +95,15 @@ class Reading:
         in_range = bool((outputs >= 0).all() and (outputs <= 1).all())
         if self.name == "sigmoid" or not in_range:
             return in_range
-        if are_logits(outputs) and outputs.any():
+        takes_logits = are_logits(outputs)
+        if takes_logits and outputs.any():
             warnings.warn(
                 "Nothing says how outputs are read that all lie in [0, 1] without a sum of 1: they "
                 "are taken for logits of a softmax. If they are probabilities, each of a sigmoid, "
                 "set model.reading = 'sigmoid'; else pass from_logits=True.",
                 stacklevel=2,
             )
-        return not are_logits(outputs)
+        return not takes_logits
 
     def decided(self, outputs):
         """The same with `applied` as the first outputs tell, so that later ones are read alike."""
@@ -142,9 +144,13 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     activation = end if end in READINGS else None
     asked = reading or getattr(model, "reading", None)
     name = asked or activation or of_loss or getattr(inner, "reading", None)
-    outputs = outputs or model.output_shape[-1]
-    if name is None:
-        ask_of_head(model)
+    outputs, head = outputs or model.output_shape[-1], getattr(model, "head_name", None)
+    if name is None and head is not None:
+        raise ValueError(
+            "Each head has a reading of its own: 'softmax', 'sigmoid' or 'values'. Received: "
+            f"{model.name!r}, with no loss for {head!r} that tells. Set model.reading = "
+            f"{{{head!r}: ...}} or pass reading={{{head!r}: ...}}."
+        )
     if name is None and outputs == 1:
         raise ValueError(
             "One output may be the logit of a yes-or-no question or a value, and nothing says "
@@ -163,12 +169,10 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
             f"can be read as {activation!r} or as 'values'."
         )
     if from_logits != "auto":
-        applied = not from_logits
-    elif end is not None:
-        applied = activation is not None
-    else:
-        applied = None if takes_logits is None else not takes_logits
-    return Reading(name, applied)
+        return Reading(name, not from_logits)
+    if end is not None:
+        return Reading(name, activation is not None)
+    return Reading(name, None if takes_logits is None else not takes_logits)
 
 
 def reading_of_loss(loss):
@@ -186,9 +190,8 @@ def reading_of_loss(loss):
             options = loss.get_config()
         except NotImplementedError:
             options = vars(loss)
-    names = [name.lower().replace("_", "") for name in names]
-    for reading, known in _LOSSES.items():
-        if name := next((name for name in names if name in known), None):
+    for name in (name.lower().replace("_", "") for name in names):
+        if reading := _LOSSES.get(name):
             takes_logits = reading != "values" and bool(options.get("from_logits"))
             return reading, takes_logits or name in _OF_THIS_LIBRARY
     return None, None
