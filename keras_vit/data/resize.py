@@ -1,8 +1,7 @@
 """From any image size to the model's, with the arithmetic of the library it was trained with.
 
-TensorFlow's resizes are repeated here in NumPy, in float32 and in the order of its kernels, so
-that every backend feeds a model the same pixels: where a pipeline truncates to bytes, another
-rounding of the last bit already moves a pixel by one.
+TensorFlow's resizes are repeated here in NumPy, in float32 and in the order of its kernels: where a
+pipeline truncates to bytes, another rounding of the last bit already moves a pixel by one.
 """
 
 import math
@@ -56,14 +55,12 @@ def resized(image, size, preprocessing, window=None):
     window (top, left, height, width) of it. uint8 where the result has whole grey levels.
     """
     library, method = preprocessing.library, preprocessing.interpolation
-    if tuple(size) == image.shape[:2] or library in BY_PILLOW:
-        if tuple(size) != image.shape[:2]:
-            image = pillow_resize(image, size, method)
-        return image if window is None else cut(image, window)
-    pixels = tensorflow_resize(image, size, method, window)
-    if library == "tensorflow_uint8":
-        return np.clip(pixels, 0, 255).astype(np.uint8)
-    return pixels
+    is_same = tuple(size) == image.shape[:2]
+    if not is_same and library not in BY_PILLOW:
+        pixels = tensorflow_resize(image, size, method, window)
+        return pixels.clip(0, 255).astype(np.uint8) if library == "tensorflow_uint8" else pixels
+    image = image if is_same else pillow_resize(image, size, method)
+    return image if window is None else cut(image, window)
 
 
 def covering_size(sides, box, library="tensorflow"):
@@ -72,8 +69,7 @@ def covering_size(sides, box, library="tensorflow"):
     Source: torchvision's Resize and timm's ResizeKeepRatio; `resize_small` of big_vision, in
     float32 and in its order, because the rounding decides about a pixel.
     """
-    square = box[0] == box[1]
-    if library == "transformers" or (library == "pillow" and square):  # torchvision's Resize
+    if library == "transformers" or (library == "pillow" and box[0] == box[1]):  # torchvision's
         old, new = min(sides), min(box)
         return tuple(new if side == old else int(new * side / old) for side in sides)
     if library == "pillow":  # timm's ResizeKeepRatio
@@ -99,10 +95,10 @@ def cut(image, window):
     part = image[max(top, 0) : top + height, max(left, 0) : left + width]
     if part.shape[:2] == (height, width):
         return part
-    cut = np.zeros((height, width, image.shape[-1]), image.dtype)
+    black = np.zeros((height, width, image.shape[-1]), image.dtype)
     above, before = max(-top, 0), max(-left, 0)
-    cut[above : above + part.shape[0], before : before + part.shape[1]] = part
-    return cut
+    black[above : above + part.shape[0], before : before + part.shape[1]] = part
+    return black
 
 
 def pillow_resize(image, size, method):
@@ -111,15 +107,13 @@ def pillow_resize(image, size, method):
     Shapes: (height, width, channels) -> (*size, channels), uint8 rounded, or float32.
     """
     _check_memory(image, size, size[1] * max(size[0], len(image)))
-
-    def resized(pixels):
-        picture = Image.fromarray(np.ascontiguousarray(pixels))
-        return np.asarray(picture.resize((size[1], size[0]), Image.Resampling[method.upper()]))
-
-    if image.shape[-1] == 3 and image.dtype == np.uint8:
-        return resized(image)
     # Pillow has no mode for floats in colour, or for other numbers of channels.
-    return np.stack([resized(plane) for plane in np.moveaxis(image, -1, 0)], axis=-1)
+    is_rgb = image.shape[-1] == 3 and image.dtype == np.uint8
+    planes = [image] if is_rgb else np.moveaxis(image, -1, 0)
+    pictures = [Image.fromarray(np.ascontiguousarray(plane)) for plane in planes]
+    method = Image.Resampling[method.upper()]
+    planes = [np.asarray(each.resize((size[1], size[0]), method)) for each in pictures]
+    return planes[0] if is_rgb else np.stack(planes, axis=-1)
 
 
 def _check_memory(image, size, pixels):
