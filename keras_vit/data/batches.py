@@ -1,6 +1,6 @@
 """The path of images into batches, on Grain: each batch is a function of (seed, step).
 
-A batch is (images, label rows, notes). Notes are (row, reason) of examples that could not be read.
+A batch is (images, label rows, notes), see `keras_vit.data.reader.Reader`.
 """
 
 import contextlib
@@ -57,9 +57,8 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
 def evaluation_batches(read, *, batch_size, seed, share=(0, 1)):
     """The batches to evaluate on, in order, by step: a `grain.MapDataset` of one pass."""
     process, processes = share
-    # The process's part of every batch, the smaller last one included.
     step, place = np.divmod(np.arange(len(read.rows)), batch_size)
-    size = np.minimum(batch_size, len(read.rows) - step * batch_size)
+    size = np.minimum(batch_size, len(read.rows) - step * batch_size)  # of the last one, smaller
     first, last = size * process // processes, size * (process + 1) // processes
     rows = read.rows[(place >= first) & (place < last)]
 
@@ -138,14 +137,12 @@ def import_grain():
 class KerasBatches(keras.utils.PyDataset):
     """What `fit`, `evaluate` and `predict` of Keras call: batches by number, epoch after epoch.
 
-    A subclass has `__len__`, the number of batches in an epoch of Keras; `start`, the step of its
-    first batch; `training`; and `from_step(step, steps)`, which iterates over batches.
+    A subclass has `__len__`, `start`, `training` and `from_step`, see `Pipeline`.
     """
 
     passes = 0  # epochs that Keras has been through
 
     def __getitem__(self, index):
-        """The batch of that number in the epoch that Keras is in."""
         if not 0 <= index < len(self):
             raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
         step = self.start + self.passes * len(self) + int(index)

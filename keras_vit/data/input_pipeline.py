@@ -109,9 +109,8 @@ def pipeline(
 class Pipeline(KerasBatches):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
-    The batch of a step is a function of (seed, step): it does not depend on threads and processes
-    or on where the run was interrupted. Steps are counted from the first batch of epoch 0, over all
-    epochs.
+    The batch of a step is a function of (seed, step), whatever threads and processes read it and
+    wherever a run was interrupted. Steps are counted from epoch 0 on, over all epochs.
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
@@ -128,12 +127,11 @@ class Pipeline(KerasBatches):
         name, split, batch_size, seed, training: see `pipeline`.
         source, rows: where the examples are read, and their numbers there.
         num_examples: in the split, unreadable ones included.
-        problem, num_classes, class_names, left_out: see `keras_vit.data.ImageDataset`. The classes
-            of a regression are its targets, if these have names. Of several heads the first three
-            are dicts by head.
+        problem, num_classes, class_names, left_out: see `keras_vit.data.ImageDataset`; the classes
+            of a regression are its targets. Of several heads the first three are dicts by head.
         missing: {head: how many examples of the split lack its label}, without those of 0.
         preprocessing: what makes later images like those of the recipe's evaluation; a model that
-            `training.fit` or its own `fit` trains with this pipeline has it from then on.
+            is trained with this pipeline has it from then on.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
         image_shape: (height, width, channels).
@@ -146,10 +144,9 @@ class Pipeline(KerasBatches):
         self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
     ):
         super().__init__()
-        self.source, self.name, self.left_out = source, source.name, source.left_out
-        self.problem, self.class_names = source.problem, source.class_names
-        self.num_classes = source.num_classes
-        self.split, self.rows = split, source.rows(split)
+        for name in ("name", "left_out", "problem", "class_names", "num_classes"):
+            setattr(self, name, getattr(source, name))
+        self.source, self.split, self.rows = source, split, source.rows(split)
         self.num_examples, self.missing = len(self.rows), count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
         if training and batch_size > self.num_examples:

@@ -78,31 +78,28 @@ def predict(
 ) -> Any:
     """Classifies images, preprocessed as the weights of the model ask for.
 
-    The model decides what its outputs mean: `keras_vit.outputs.reading_of` tells how. Of a softmax
-    the probabilities of an image sum to 1; of sigmoids each class has its own. Of several heads
-    each is read by its own loss, or by `model.reading` and `model.class_names`, which are then
-    dicts {head: value}, as `top`, `class_names`, `threshold`, `reading` and `from_logits` may be.
+    The model decides what its outputs mean (`keras_vit.outputs.reading_of`). Of several heads each
+    is read by its own loss, or by `model.reading` and `model.class_names`, which are then dicts
+    {head: value}, as `top`, `class_names`, `threshold`, `reading` and `from_logits` may be.
 
     Args:
         model: gives outputs of shape (batch, classes), one or several with names (heads).
-        images: whatever `preprocess` takes with a model; `keras_vit.data.image_files` names the
-            images of a folder in the order of the result.
+        images: whatever `preprocess` takes with a model.
         top: how many classes to tell for each image; all of them if there are fewer.
-        class_names: sequence of names in the order of the outputs; by default
-            `model.class_names`, the names of `model.label_set`, or numbers. A single sigmoid may
-            have two names, those of its classes 0 and 1.
+        class_names: names in the order of the outputs; by default `model.class_names`, those of
+            `model.label_set`, or numbers. A single sigmoid may have two, of its classes 0 and 1.
         batch_size: images per call of the model; one of them is held at its full size at a time.
         threshold: tells only classes of at least this probability, which may be none.
         reading: `"softmax"`, `"sigmoid"` or `"values"`, instead of what the model says.
         from_logits: whether the outputs are logits; `"auto"` asks model and loss.
         skip_corrupt: whether files that do not exist or cannot be read are left out, with a
-            warning that names each, instead of being an error.
+            warning that names each.
         progress: whether to show a progress bar; None shows it on a terminal or in a notebook.
 
     Returns:
-        For each image, the list of its most probable classes as `Prediction`, best first; of a
-        regression, the list of all its outputs as `Value`, in their order; `None` for an
-        image that was left out. Of a model with several heads: {head: such a list}.
+        For each image, the list of its most probable classes as `Prediction`, best first; or of
+        all values as `Value`, in order; `None` for an image that was left out. Of a model with
+        several heads: {head: such a list}.
 
     Raises:
         FileNotFoundError: names the files that do not exist.

@@ -27,9 +27,9 @@ def preprocess(
 ) -> np.ndarray:
     """Makes images of any kind and size what a model was trained on.
 
-    With a model, each image is read, resized, cropped and normalised as the authors of its
-    weights did it: `model.preprocessing` says how. With nothing but an array, its pixels are
-    mapped to [-1, 1], the value range of the authors' models, and keep their size.
+    With a model, each image is read, resized, cropped and normalised as `model.preprocessing`
+    says. With nothing but an array, its pixels are mapped to [-1, 1], the value range of the
+    authors' models, and keep their size.
 
     Args:
         images: a path, a PIL image, an array of shape (height, width, channels), or (height,
@@ -39,14 +39,13 @@ def preprocess(
             in it at any depth, in the order of `keras_vit.data.image_files`.
         model: a `VisionTransformer`, or any Keras model of images (batch, height, width,
             channels). One without `preprocessing` gets `Preprocessing()`, with a warning.
-        preprocessing: a `keras_vit.preprocessing.Preprocessing` instead of the model's.
-        image_size: int or (height, width) in pixels instead of the model's.
+        preprocessing, image_size: a `keras_vit.Preprocessing`, and int or (height, width) in
+            pixels, instead of the model's.
 
     Returns:
         float32 array of shape (images, height, width, channels). Grayscale becomes RGB and RGB
         grayscale as the model needs; transparency is dropped. Without a model there are as many
-        channels as `preprocessing.mean` has numbers. An array alone keeps its shape, and becomes
-        (x - 127.5) / 127.5 from uint8, 2x - 1 from floats.
+        channels as `preprocessing.mean` has numbers.
 
     Raises:
         FileNotFoundError, ValueError: names the files that do not exist or cannot be read; or an
