@@ -55,7 +55,15 @@ class Preprocessing:
 
     def __post_init__(self):
         for name in ("mean", "std"):
-            object.__setattr__(self, name, _channels(getattr(self, name), name))
+            values = getattr(self, name)
+            numbers = values if isinstance(values, (tuple, list)) else ()
+            numbers = [x for x in numbers if isinstance(x, (int, float)) and abs(x) < math.inf]
+            if not numbers or len(numbers) < len(values):
+                raise ValueError(
+                    f"{name} must be a tuple of one finite number per channel. Received: "
+                    f"{name}={brief(values)}."
+                )
+            object.__setattr__(self, name, tuple(map(float, numbers)))
         fraction = positive_float(self.crop_fraction, "crop_fraction")
         object.__setattr__(self, "crop_fraction", fraction)
         check_choice("resize", self.resize, RESIZES)
@@ -79,10 +87,8 @@ class Preprocessing:
     def warn_of_values(self, images, name):
         """Warns of images that hold what this preprocessing hardly makes of pixels; whether it did.
 
-        Args:
-            images: what is about to go into a model as it is: an array, or a tensor of the
-                backend. The first 32 are looked at.
-            name: of the model.
+        `images`, an array or a tensor of the backend, are about to go into the model of that `name`
+        as they are. The first 32 are looked at.
         """
         if not getattr(images, "is_fully_addressable", True):  # JAX: parts are in other processes
             return False
@@ -91,9 +97,8 @@ class Preprocessing:
         images = np.asarray(keras.ops.convert_to_numpy(images[:32]))
         if not images.size or images.dtype.kind not in "fiuV":  # V: bfloat16
             return False
-        images = images.astype("float32")
-        low = min((0 - mean) / std for mean, std in zip(self.mean, self.std))
-        high = max((1 - mean) / std for mean, std in zip(self.mean, self.std))
+        mean, std, images = np.array(self.mean), np.array(self.std), images.astype("float32")
+        low, high = (-mean / std).min(), ((1 - mean) / std).max()
         margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
         least, most = float(images.min()), float(images.max())
         outside = least < low - margin or most > high + margin or (low < 0 <= least < most)
@@ -104,7 +109,7 @@ class Preprocessing:
                 f"{least:.3g} to {most:.3g}, which go into the model as they are.",
                 stacklevel=_level_of_caller(),
             )
-        return outside
+        return bool(outside)
 
     def differs(self, other):
         """Whether the means or the deviations of another one are others, beyond rounding."""
@@ -116,8 +121,7 @@ class Preprocessing:
     def for_channels(self, channels):
         """The same for images of another number of channels than the three of RGB.
 
-        One channel has the means of mean and std; of any other number each has those of red, green
-        and blue in turn, as the kernels of adapted weights are.
+        One channel has the means of mean and std; others have those of red, green and blue in turn.
         """
         changes = {"mean": self.mean, "std": self.std}
         for name, row in changes.items():
@@ -131,11 +135,7 @@ class Preprocessing:
 
     @classmethod
     def from_config(cls, config):
-        """The `Preprocessing` of a dict from `to_config`; fields left out take their defaults.
-
-        Raises:
-            ValueError: a key that is no field, or a value outside its range.
-        """
+        """The `Preprocessing` of a dict from `to_config`; fields left out take their defaults."""
         for name in config:
             check_choice("field", name, [field.name for field in dataclasses.fields(cls)])
         return cls(**config)
@@ -163,16 +163,6 @@ def preprocessing_of(model, default=None):
             stacklevel=_level_of_caller(),
         )
     return preprocessing
-
-
-def _channels(values, name):
-    numbers = tuple(values) if isinstance(values, (tuple, list)) else ()
-    if not numbers or not all(isinstance(v, (int, float)) and abs(v) < math.inf for v in numbers):
-        raise ValueError(
-            f"{name} must be a tuple of one finite number per channel. Received: "
-            f"{name}={brief(values)}."
-        )
-    return tuple(map(float, numbers))
 
 
 def _level_of_caller():

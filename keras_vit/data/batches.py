@@ -48,7 +48,7 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
     if layers:
         dataset = dataset.random_map(functools.partial(augment, configs=layers))
     if mixup or cutmix:
-        dataset = dataset.random_map(functools.partial(_mixed, mixup=mixup, cutmix=cutmix))
+        dataset = dataset.random_map(functools.partial(mix, mixup_alpha=mixup, cutmix_alpha=cutmix))
     if mixes:
         dataset = dataset.map(functools.partial(_part_of_batch, share=share))
     return dataset.repeat()
@@ -65,11 +65,6 @@ def evaluation_batches(read, *, batch_size, seed, share=(0, 1)):
     dataset = import_grain().MapDataset.source(rows).seed(seed)
     dataset = dataset.random_map(read)
     return dataset.batch(batch_size // processes, batch_fn=read.collate)
-
-
-def _mixed(batch, rng, mixup, cutmix):
-    images, labels, notes = batch
-    return *mix(images, labels, rng, mixup_alpha=mixup, cutmix_alpha=cutmix), notes
 
 
 def _part_of_batch(batch, share):
@@ -92,10 +87,15 @@ def read_ahead(dataset, *, mean, std, threads, workers):
         return normalized(images, mean, std), labels, notes
 
     grain = import_grain()
+    from absl import flags  # which comes with Grain
+
     # One batch waits for each thread: Grain's default of 500 would hold gigabytes.
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
     if workers:  # bytes travel between processes, a quarter of floats
-        _prepare_workers()
+        _check_script()
+        report_ended_workers()
+        if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps
+            flags.FLAGS.mark_as_parsed()
         processes = grain.MultiprocessingOptions(num_workers=workers)
         batches = dataset.to_iter_dataset(options).mp_prefetch(processes).map(finish)
     else:
@@ -104,10 +104,8 @@ def read_ahead(dataset, *, mean, std, threads, workers):
         yield from iterator
 
 
-def _prepare_workers():
-    """What Grain needs before it starts worker processes."""
-    from absl import flags
-
+def _check_script():
+    """Raises a RuntimeError where a worker would start workers."""
     imported = sys.modules.get("__mp_main__")  # the name of the script in a worker
     if imported is not None and imported is not sys.modules["__main__"]:
         raise RuntimeError(
@@ -115,9 +113,6 @@ def _prepare_workers():
             'workers at once. Put what the script does below `if __name__ == "__main__":`, or use '
             "workers=0"
         )
-    report_ended_workers()
-    if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps
-        flags.FLAGS.mark_as_parsed()
 
 
 def threads_for(source, image_size):

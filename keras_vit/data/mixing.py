@@ -7,17 +7,18 @@ share holds for the whole batch, as in big_vision.
 import numpy as np
 
 
-def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
-    """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
+def mix(batch, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
+    """Mixes (images, labels, notes) by `mixup` or `cutmix`; of two alphas, each is equally likely.
 
     Images are uint8 or float32 of shape (batch, height, width, channels), and float32 where they
     were blended; labels are float32 of shape (batch, classes). An alpha of 0 means no mixing.
     """
+    images, labels, notes = batch
     if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
-        return cutmix(images, labels, rng, cutmix_alpha)
+        return *cutmix(images, labels, rng, cutmix_alpha), notes
     if mixup_alpha:
-        return mixup(images, labels, rng, mixup_alpha)
-    return images, labels
+        return *mixup(images, labels, rng, mixup_alpha), notes
+    return batch
 
 
 def mixup(images, labels, rng, alpha):

@@ -52,7 +52,16 @@ def preprocess(
             array has another shape, dtype or range; or the size or the channels are unknown.
     """
     if model is None and preprocessing is None and image_size is None:
-        return _to_unit_range(images)
+        images = np.asarray(images)
+        if images.dtype.kind in "USO" or images.ndim != 4:
+            raise ValueError(
+                "Without a model, images are an array of shape (images, height, width, channels): "
+                "pass images[None] for one image, and preprocess(images, model) for files. "
+                f"Received: no model, and an array of shape {images.shape}, dtype {images.dtype}"
+            )
+        check_pixels(images, "images")
+        middle = 127.5 if images.dtype == np.uint8 else 0.5
+        return (images.astype(np.float32) - middle) / middle
     wanted = input_of(model, preprocessing, image_size)
     return prepared(list_images(images, wanted[1]), wanted)[0]
 
@@ -254,16 +263,3 @@ def _checked(array, name, channels, rank=4):
         )
     check_pixels(array, name)
     return array
-
-
-def _to_unit_range(images):
-    images = np.asarray(images)
-    if images.dtype.kind in "USO" or images.ndim != 4:
-        raise ValueError(
-            "Without a model, images are an array of shape (images, height, width, channels): "
-            "pass images[None] for one image, and preprocess(images, model) for files. "
-            f"Received: no model, and an array of shape {images.shape}, dtype {images.dtype}"
-        )
-    check_pixels(images, "images")
-    middle = 127.5 if images.dtype == np.uint8 else 0.5
-    return (images.astype(np.float32) - middle) / middle

@@ -12,22 +12,21 @@ from PIL import Image
 from keras_vit.data.pixels import ImageError
 from keras_vit.preprocessing import BY_PILLOW
 
+_HALF = np.float32(0.5)
 _TABLE = 1024  # TensorFlow tabulates its cubic kernel at so many places between two pixels
 
 
 def fit_image(image, image_size, preprocessing):
     """Resizes and crops one image to the size of a model.
 
-    `resize="squash"` makes of any image one of image_size / crop_fraction, rounded down, and
-    `"shortest"` one that covers as much; of both, the centre is cut out. With
-    `library="transformers"` the shorter side gets the smaller of the two numbers, and black fills
-    what the other may lack.
+    With `library="transformers"` the shorter side gets the smaller of the two numbers, and black
+    fills what the other may lack.
 
     Args:
         image: shape (height, width, channels); uint8, or float32 with values 0..255, which are
             rounded to bytes for the libraries that work on bytes.
         image_size: (height, width) in pixels.
-        preprocessing: a `keras_vit.preprocessing.Preprocessing`.
+        preprocessing: a `keras_vit.Preprocessing`.
 
     Returns:
         Array of shape (*image_size, channels), values 0..255: uint8, or float32 where the resize
@@ -51,8 +50,8 @@ def fit_image(image, image_size, preprocessing):
 def resized(image, size, preprocessing, window=None):
     """Resizes an image with the interpolation and the library of a `Preprocessing`.
 
-    Shapes: (height, width, channels) of uint8 or float32 -> (*size, channels), or that of the
-    window (top, left, height, width) of it. uint8 where the result has whole grey levels.
+    Shapes: (height, width, channels) -> (*size, channels), or that of the window (top, left,
+    height, width) of it. uint8 where the result has whole grey levels, else float32.
     """
     library, method = preprocessing.library, preprocessing.interpolation
     is_same = tuple(size) == image.shape[:2]
@@ -166,15 +165,10 @@ def _along(weights, axis, channels):
     return weights[:, None] if axis == 0 else np.repeat(weights, channels)
 
 
-def _places(scale, wanted):
-    """Where the centres of new pixels lie among the old ones, 0 being the centre of the first."""
-    return (wanted.astype(np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
-
-
 def _bilinear(image, axis, scale, wanted):
     """low + (high - low) * fraction along an axis."""
     last, channels = image.shape[axis] - 1, image.shape[-1]
-    place = _places(scale, wanted)
+    place = (wanted.astype(np.float32) + _HALF) * scale - _HALF  # of centres among the old ones
     below = np.floor(place)
     low = _lines(image, axis, np.maximum(below, 0).astype(int))
     high = _lines(image, axis, np.minimum(np.ceil(place), last).astype(int))
@@ -186,7 +180,7 @@ def _bilinear(image, axis, scale, wanted):
 
 def _bicubic_taps(old, scale, wanted):
     """The four old pixels that make each new one, and their weights: (indices, weights)."""
-    place = _places(scale, wanted)
+    place = (wanted.astype(np.float32) + _HALF) * scale - _HALF
     below = np.floor(place)
     # The table has Keys's kernel, a = -0.5, from 0 to 1 and from 1 to 2 pixels from its centre.
     x, a = np.arange(_TABLE + 1) / _TABLE, -0.5

@@ -1,7 +1,4 @@
-"""What happens to one image on its way into a model: a value, and the functions it names.
-
-A crop is a function in `crops.CROPS`, an augmentation one in `augment.AUGMENTATIONS`.
-"""
+"""What happens to one image on its way into a model: a value, and the functions it names."""
 
 import dataclasses
 import functools
@@ -34,26 +31,22 @@ class Transform:
 
     Attributes:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
-        crop: for training one of
+        crop: one of
 
             - `"inception"`: a random box of `area` and `ratio`, resized, as TensorFlow draws it;
             - `"random_resized"`: as torchvision draws it, whose boxes are larger on average;
             - `"resize_small_random"`: the shorter side to `resize_small`, then a random window;
             - `"squash_random"`: to a square of `resize_small`, then a random window;
-            - `"pad_random"`: `padding` pixels around, then a random window;
-
-            or, without chance, one of
-
+            - `"pad_random"`: `padding` pixels of zeros on each side, then a random window;
             - `"resize_small_center"`: the shorter side to `resize_small`, then the middle;
-            - `"squash_center"`: to a square of `resize_small`, or in proportion to `image_size`,
-              then the middle;
+            - `"squash_center"`: to a square of `resize_small`, or what has the proportion of
+              `image_size`, then the middle;
             - `"center_square"`: the largest square in the middle, resized;
-            - `"squash"`: resized. Where it is squashed, an image loses its aspect ratio.
+            - `"squash"`: resized. What is squashed loses its aspect ratio.
         area, ratio: smallest and largest share of the image, and width / height, of a random box.
-        resize_small: shorter side in front of a window, or side of the square, in pixels.
-        crop_fraction: of `"resize_small_center"` and `"squash_center"` instead of `resize_small`:
-            the share of a side that the middle is, at any `image_size`.
-        padding: pixels of zeros on each side in front of a `"pad_random"` window.
+        resize_small: in pixels; or, of crops that end with `_center`,
+        crop_fraction: the share of a side that the middle is, at any `image_size`.
+        padding: in pixels.
         flip: whether half of the images are mirrored.
         affine: (rotation in degrees, change of size, move), the largest either way, the last two
             as shares of the image, or `None`.
@@ -66,12 +59,10 @@ class Transform:
         round_to_uint8: short for `library="tensorflow_uint8"`, which truncates to whole grey
             levels, as big_vision's pipelines do.
         value_range: what 0 and 255 become; or
-        mean, std: of each channel of images with values in [0, 1], as a tuple of one number per
-            channel: an image x becomes (x - mean) / std.
+        mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
         draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
-            crop is still larger than the result. That is several times as fast and smooths what
-            the resize would skip; `False` decodes in full, as the authors do. A transform without
-            chance always does.
+            crop is still larger than the result: several times as fast, and smoother than the
+            authors' resize, which skips pixels. Others decode in full.
 
     Raises:
         ValueError: a value out of its range, or two fields that say the same.
@@ -106,10 +97,9 @@ class Transform:
 
     @functools.cached_property
     def preprocessing(self):
-        """The `Preprocessing` of what is not left to chance, which predicts as this tests.
+        """The `Preprocessing` that predicts as this tests: it has one of fields that say the same.
 
-        Of fields that say the same, it has one. Where the crop is random, the whole image is
-        resized.
+        Where the crop is random, the whole image is resized.
         """
         fraction = self.crop_fraction or 1.0
         if self.resize_small and self.crop in CENTERED:
@@ -133,9 +123,7 @@ class Transform:
     def like(self, preprocessing, crop=True):
         """The transform whose images are normalised and resized as a `Preprocessing` says.
 
-        Args:
-            crop: whether the crop is that of the preprocessing too, which leaves nothing of it to
-                chance; flip and augmentations stay.
+        With `crop` they are cropped so, too, which leaves nothing of the crop to chance.
         """
         p, changes = preprocessing, {"value_range": (-1.0, 1.0), "mean": None, "std": None}
         if {*p.mean, *p.std} != {0.5}:  # which that range stands for
