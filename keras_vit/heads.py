@@ -17,8 +17,8 @@ def heads_of(model):
     """{name: the model of that output alone} of a model with several; {} of any other.
 
     The names are the keys of a dict of outputs, and those of the last layers of a list of them.
-    Each model has the loss of its head, and what the model's `reading`, `class_names` and
-    `label_set` say of it: dicts {head: value}, or one value of all heads.
+    Each model has its part of the loss, `reading`, `class_names` and `label_set`, which are dicts
+    {head: value}, or one value of all heads.
 
     Raises:
         ValueError: outputs in dicts of dicts, or two of one name.
@@ -104,8 +104,7 @@ def for_each(heads, **options):
 def map_heads(function, value, *others):
     """`function(value, *others)`; where `value` is a dict by head, {head: function of its values}.
 
-    Of the others, dicts have a value for each head too, and what is no dict is that of all heads.
-    Errors name the head.
+    Of the others, what is no dict is the value of all heads. Errors name the head.
     """
     if not isinstance(value, Mapping):
         return function(value, *others)

@@ -1,7 +1,7 @@
 """How the outputs of a model are read: as one class of several, as any of them, or as values.
 
-Everything after the model asks here: predictions, evaluation, exports, cards, figures. What a model
-was trained for decides, never the look of its numbers alone.
+Predictions, evaluation, exports, cards and figures ask here. What a model was trained for decides,
+never the look of its numbers alone.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from keras_vit.checks import check_choice
 from keras_vit.heads import check_one_head, errors_of, heads_of
 
 READINGS = ("softmax", "sigmoid", "values")
+# What the labels of a data set are -> how the outputs of a model for them are read.
 PROBLEMS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "values"}
-"""What the labels of a data set are -> how the outputs of a model for them are read."""
 
 # Classes and functions of losses, in lower case without underscores, and Keras's short names.
 _LOSSES = {
@@ -59,9 +59,7 @@ class Reading:
     def scores(self, outputs, classes=None):
         """The outputs as they are read, in float64: probabilities or values, (images, classes).
 
-        Args:
-            outputs: array (images, outputs).
-            classes: 2 for the probabilities of both classes of a single sigmoid.
+        With 2 `classes`, a single sigmoid gives the probabilities of both.
 
         Raises:
             ValueError: NaN or infinity among them, or numbers that are no probabilities.
@@ -74,16 +72,14 @@ class Reading:
             )
         if self.name == "values":
             return outputs
-        if self.is_applied(outputs):
-            if outputs.size and (outputs.min() < -0.01 or outputs.max() > 1.01):
-                raise ValueError(
-                    "Outputs that are probabilities lie in [0, 1]; logits need from_logits=True. "
-                    f"Received: values from {outputs.min():g} to {outputs.max():g}."
-                )
-        elif self.name == "sigmoid":
-            outputs = np.exp(-np.logaddexp(0, -outputs))
-        else:
-            outputs = np.exp(log_softmax(outputs))
+        if not self.is_applied(outputs):
+            of_sigmoid = self.name == "sigmoid"
+            outputs = np.exp(-np.logaddexp(0, -outputs) if of_sigmoid else log_softmax(outputs))
+        elif outputs.size and (outputs.min() < -0.01 or outputs.max() > 1.01):
+            raise ValueError(
+                "Outputs that are probabilities lie in [0, 1]; logits need from_logits=True. "
+                f"Received: values from {outputs.min():g} to {outputs.max():g}."
+            )
         if classes == 2 and outputs.shape[-1] == 1:
             return np.concatenate([1 - outputs, outputs], axis=-1)
         return outputs
@@ -119,15 +115,14 @@ class Reading:
 def reading_of(model, reading=None, from_logits="auto", outputs=None):
     """The `Reading` of a model: as asked for, as recorded, as it ends or as it was trained.
 
-    The first of these decides: `reading`; the model's own record, `model.reading`, which a
-    `Classifier` saves, takes from the loss that it is compiled with, and may have from the config
-    of its weights; a softmax or a sigmoid at the end of the model; its compiled loss; the record
-    of the model inside that it ends with. Otherwise two outputs or more are logits of a softmax;
-    of one of several heads nothing is assumed, as heads are seldom alike.
+    The first of these decides: `reading`; `model.reading`, which a `Classifier` saves, takes from
+    the loss that it is compiled with, and may have from the config of its weights; a softmax or a
+    sigmoid at the end of the model; its compiled loss; the record of the model inside that it ends
+    with. Otherwise two outputs or more are logits of a softmax; of one of several heads nothing is
+    assumed, as heads are seldom alike.
 
     Args:
-        model: a Keras model with one output of shape (batch, outputs), or one of the models of
-            `keras_vit.heads.heads_of`.
+        model: a Keras model with one output of shape (batch, outputs), or one of `heads_of`.
         reading: `"softmax"`, `"sigmoid"` or `"values"`.
         from_logits: whether the outputs are logits; `"auto"` for what model and loss say.
         outputs: their number; by default that of `model.output_shape`.
@@ -246,9 +241,9 @@ def are_logits(scores):
 
 
 def _end_of(model):
-    """(what a model ends with, the model inside that it ends with, or `None`).
+    """(end, the model inside that a model ends with), each `None` where the graph does not tell.
 
-    The end is "softmax", "sigmoid", "linear" for logits, or `None` where the graph does not tell.
+    An end is "softmax", "sigmoid" or, for logits, "linear".
     """
     if hasattr(model, "preprocessing") and hasattr(model, "num_classes"):
         return "linear", None  # the head of a `Classifier`

@@ -87,11 +87,11 @@ def read_ahead(dataset, *, mean, std, threads, workers):
         return normalized(images, mean, std), labels, notes
 
     grain = import_grain()
-    from absl import flags  # which comes with Grain
-
     # One batch waits for each thread: Grain's default of 500 would hold gigabytes.
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
     if workers:  # bytes travel between processes, a quarter of floats
+        from absl import flags
+
         _check_script()
         report_ended_workers()
         if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps

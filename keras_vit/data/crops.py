@@ -1,8 +1,8 @@
 """Random crops by name: which box of an image is cut out, and to what size it is resized.
 
-A crop is a function `(transform, (height, width), rng)` that returns the box to cut out of the
-image, the size to resize it to, and the window of the result to keep, or None for all of it.
-Boxes and windows are (top, left, height, width).
+A crop is a function `(transform, (height, width), rng) -> (box, size, window)`: the box to cut out
+of the image, the size to resize it to, and the window of the result to keep, or None for all of
+it. Boxes and windows are (top, left, height, width).
 """
 
 import functools

@@ -26,10 +26,8 @@ _TRIED = 64  # images of a trial, at most
 def layer_configs(layers, name="augment_layers"):
     """The configs of layers, a tuple of JSON texts, or a ValueError.
 
-    Args:
-        layers: layers, or configs as this function returns them; a `Sequential` stands for its
-            layers.
-        name: the argument that received them.
+    Layers may be such configs already; a `Sequential` stands for its layers. `name` is the
+    argument that received them.
     """
     if isinstance(layers, (str, keras.Layer)) or not hasattr(layers, "__iter__"):
         layers = [layers]
@@ -94,11 +92,8 @@ def _is_layer(value):
 def augment(batch, rng, configs):
     """(images, labels, notes) after the layers: float32 pixels of 0..255, and labels mixed alike.
 
-    Args:
-        batch: images of shape (batch, height, width, channels) with values 0..255, float32 labels
-            of shape (batch, width), and what goes with them.
-        rng: a `numpy.random.Generator`, which decides all that the layers draw.
-        configs: of `layer_configs`.
+    Shapes: images (batch, height, width, channels) of 0..255, float32 labels (batch, width). The
+    `numpy.random.Generator` decides all that the layers draw.
     """
     images, labels, notes = batch
     if not len(images):  # none of them could be read
@@ -108,12 +103,7 @@ def augment(batch, rng, configs):
 
 @functools.cache
 def check(configs, batch_shape, label_width):
-    """Tries the layers on a batch of noise, and raises what a run would end with.
-
-    Args:
-        configs: of `layer_configs`.
-        batch_shape: of the images, (batch, height, width, channels).
-        label_width: numbers of one label in a batch.
+    """Tries the layers on a batch of noise of such a shape, and raises what a run would end with.
 
     Raises:
         ImportError: KerasCV is not installed.

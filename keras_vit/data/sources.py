@@ -105,13 +105,12 @@ class Source:
 def parse_split(split, sizes):
     """The rows that a split takes from the parts of a dataset: a list of (part, start, stop).
 
-    Args:
-        split: such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
-            Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
-        sizes: name of each part -> number of its examples. Other names that people give a part
-            mean it, such as "valid" and "val" for "validation". If a set has only one of the parts
-            validation and test, both names mean it. If there is a part `"all"`, every name means
-            it.
+    A split is such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
+    Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
+
+    `sizes` is {part: number of examples}. Other names that people give a part mean it, such as
+    "val" for "validation". If a set has only one of the parts validation and test, both names mean
+    it. If there is a part `"all"`, every name means it.
     """
 
     parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
