@@ -113,39 +113,35 @@ def check(configs, batch_shape, label_width):
     count = min(batch_shape[0], _TRIED)
     batch = (_noise((count, *batch_shape[1:])), _noise((count, label_width)) / 255, None)
     for config in configs:
-        if wrong := _fault(config, batch):
+        try:
+            first, again = (augment(batch, np.random.default_rng(1), (config,)) for _ in range(2))
+            faults = _faults(batch, first, again)
+        except ImportError:
+            raise
+        except Exception as error:  # of any kind, from any layer
+            text = " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split())  # no Keras colours
+            faults = [f"it fails with {type(error).__name__}: {abridged(text, 300)}"]
+        if faults:
             raise ValueError(
                 "A layer of augment_layers does not fit a pipeline. Received: "
-                f"{described((config,))}; {wrong}. Leave it out or take another one."
+                f"{described((config,))}; {faults[0]}. Leave it out or take another one."
             )
 
 
-def _fault(config, batch):
-    """What is wrong with the layer of a config, as text, or None."""
-    try:
-        first, again = (augment(batch, np.random.default_rng(1), (config,)) for _ in range(2))
-    except ImportError:
-        raise
-    except Exception as error:  # of any kind, from any layer
-        told = " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split())  # without Keras's colours
-        return f"it fails with {type(error).__name__}: {abridged(told, 300)}"
-    pixels, shape = first[0], batch[0].shape
-    if (pixels.shape, first[1].shape) != (shape, batch[1].shape):
-        return (
-            f"it makes images of shape {pixels.shape} from {shape}, and the size of images "
-            "is the recipe's: recipe.replace(image_size=...)"
-        )
-    if not np.isfinite(pixels).all() or pixels.max() < 16:
-        return (
-            f"it makes values of {pixels.min():g}..{pixels.max():g} from 0..255, and the pipeline "
-            "scales the pixels after it"
-        )
-    if not all(map(np.array_equal, first[:2], again[:2])):
-        return (
-            f"on {keras.backend.backend()} it draws random numbers that no seed decides, so that "
-            "no run could be repeated or continued"
-        )
-    return None
+def _faults(batch, first, again):
+    """What is wrong with a layer that has made these of a batch, a list of texts."""
+    pixels, shape, same = first[0], batch[0].shape, map(np.array_equal, first[:2], again[:2])
+    faults = {
+        f"it makes images of shape {pixels.shape} from {shape}, and the size of images is the "
+        "recipe's: recipe.replace(image_size=...)": (
+            [x.shape for x in first[:2]] != [x.shape for x in batch[:2]]
+        ),
+        f"it makes values of {pixels.min():g}..{pixels.max():g} from 0..255, and the pipeline "
+        "scales the pixels after it": not np.isfinite(pixels).all() or pixels.max() < 16,
+        f"on {keras.backend.backend()} it draws random numbers that no seed decides, so that no "
+        "run could be repeated or continued": not all(same),
+    }
+    return [text for text, is_wrong in faults.items() if is_wrong]
 
 
 def _noise(shape):
