@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.heads import check_one_head, errors_of, heads_of
+from keras_vit.heads import check_one_head, heads_of, map_heads
 
 READINGS = ("softmax", "sigmoid", "values")
 # What the labels of a data set are -> how the outputs of a model for them are read.
@@ -205,9 +205,7 @@ def check_problem(model, problem):
                 f"{model.name!r} with {', '.join(map(repr, heads)) or 'one output'}; "
                 "keras_vit.add_heads gives a network such heads."
             )
-        for head, one in heads.items():
-            with errors_of(head, note=False):
-                check_problem(one, problem[head])
+        map_heads(check_problem, heads, problem)
         return
     reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
     end = None if hasattr(model, "reading") else _end_of(model)[0]  # others warn in `compile`

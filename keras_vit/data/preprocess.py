@@ -78,7 +78,7 @@ def preprocess_readable(images, model):
 
 
 def prepared(items, wanted, rows=None, skip_corrupt=False):
-    """The images of a range of rows of `list_images` as `input_of` tells, and the rows that it has.
+    """(images, rows): some rows of `list_images` as `input_of` wants them, and which rows they are.
 
     Those that cannot be read are an error, or left out with a warning that names each.
     """
@@ -219,12 +219,14 @@ def network_of_images(model, required=True):
 
 def list_images(images, channels, must_exist=True):
     """A list of the paths, PIL images and arrays in `images`, checked without decoding a file."""
-    is_one = isinstance(images, (*PATHS, Image.Image)) or not isinstance(images, Iterable)
-    if hasattr(images, "__array__") and not is_one:
-        if np.ndim(array := np.asarray(images)) == 4:
-            return list(_checked(array, "images", channels))
-        is_one = True
-    items = [images] if is_one else list(images)
+    if isinstance(images, (*PATHS, Image.Image)) or not isinstance(images, Iterable):
+        images = [images]
+    elif hasattr(images, "__array__"):
+        images = np.asarray(images)
+        if images.ndim == 4:
+            return list(_checked(images, "images", channels))
+        images = [images]
+    items = list(images)
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
     parts = [files_at(item) if isinstance(item, PATHS) else [item] for item in items]
