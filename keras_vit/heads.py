@@ -1,7 +1,7 @@
 """Models with several outputs: each is a head with a name, read and measured by itself.
 
 Such a model is `keras.Model(vit.input, {"species": Dense(3)(f), "weight": Dense(1)(f)})`. One call
-of it gives all heads; what a head is, a model of it alone tells, which shares its layers.
+of it gives all heads. A model of one head alone, which shares its layers, tells what the head is.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ def heads_of(model):
     """{name: the model of that output alone} of a model with several; {} of any other.
 
     The names are the keys of a dict of outputs, and those of the last layers of a list of them.
-    Each model has the loss of its head, and what the model's `reading`, `class_names` and
-    `label_set` say of it: dicts {head: value}, or one value of all heads.
+    Each model has its part of the loss, `reading`, `class_names` and `label_set`, which are dicts
+    {head: value}, or one value of all heads.
 
     Raises:
         ValueError: outputs in dicts of dicts, or two of one name.
@@ -33,21 +33,17 @@ def heads_of(model):
             f"those of layers of different names. Received: {model.name!r} with the outputs "
             f"{keras.tree.map_structure(lambda x: tuple(x.shape), output)} of {names}."
         )
+    loss = getattr(model, "loss", None)
+    loss = dict(zip(names, loss)) if isinstance(loss, (list, tuple)) else loss
     heads = {}
-    for index, (name, tensor) in enumerate(zip(names, tensors)):
+    for name, tensor in zip(names, tensors):
         heads[name] = head = keras.Model(model.input, tensor, name=model.name)
-        head.head_name = name
+        head.head_name, head.loss = name, of_head(loss, name)
+        for attribute in _OF_HEADS:
+            setattr(head, attribute, of_head(getattr(model, attribute, None), name))
         for attribute in _OF_IMAGES:
             if hasattr(model, attribute):
                 setattr(head, attribute, getattr(model, attribute))
-        for attribute in _OF_HEADS:
-            setattr(head, attribute, of_head(getattr(model, attribute, None), name))
-        loss = getattr(model, "loss", None)
-        if isinstance(loss, Mapping):
-            loss = loss.get(name)
-        elif isinstance(loss, (list, tuple)):
-            loss = loss[index] if index < len(loss) else None
-        head.loss = loss
     return heads
 
 
@@ -57,16 +53,6 @@ def check_one_head(model, purpose="This"):
         raise ValueError(
             f"{purpose} takes a model with one output. Received: {model.name!r} with the heads "
             f"{', '.join(map(repr, heads))}; {picked(model, heads)} is the first of them."
-        )
-
-
-def ask_of_head(model):
-    """Raises a ValueError where a model whose reading is unknown is one head of several."""
-    if (head := getattr(model, "head_name", None)) is not None:
-        raise ValueError(
-            "Each head has a reading of its own: 'softmax', 'sigmoid' or 'values'. Received: "
-            f"{model.name!r}, with no loss for {head!r} that tells. Set model.reading = "
-            f"{{{head!r}: ...}} or pass reading={{{head!r}: ...}}."
         )
 
 
@@ -101,28 +87,24 @@ def for_each(heads, **options):
     Raises:
         ValueError: a dict that names what is no head.
     """
+    by_head = {head: {} for head in heads}
     for name, value in options.items():
-        if isinstance(value, Mapping) and (unknown := [key for key in value if key not in heads]):
+        values = value if isinstance(value, Mapping) else dict.fromkeys(heads, value)
+        if unknown := [head for head in values if head not in by_head]:
             known = ", ".join(repr(head) for head in heads if head is not None)
             raise ValueError(
                 f"A dict as {name} must name heads of the model, which has {known or 'none'}. "
                 f"Received: {', '.join(map(repr, unknown))}."
             )
-    return {
-        head: {
-            name: value[head] if isinstance(value, Mapping) else value
-            for name, value in options.items()
-            if not isinstance(value, Mapping) or head in value
-        }
-        for head in heads
-    }
+        for head, each in values.items():
+            by_head[head][name] = each
+    return by_head
 
 
 def map_heads(function, value, *others):
     """`function(value, *others)`; where `value` is a dict by head, {head: function of its values}.
 
-    Of the others, dicts have a value for each head too, and what is no dict is that of all heads.
-    Errors name the head.
+    Of the others, what is no dict is the value of all heads. Errors name the head.
     """
     if not isinstance(value, Mapping):
         return function(value, *others)

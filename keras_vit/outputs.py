@@ -1,7 +1,7 @@
 """How the outputs of a model are read: as one class of several, as any of them, or as values.
 
-Everything after the model asks here: predictions, evaluation, exports, cards, figures. What a model
-was trained for decides, never the look of its numbers alone.
+Predictions, evaluation, exports, cards and figures ask here. What a model was trained for decides,
+never the look of its numbers alone.
 """
 
 import dataclasses
@@ -13,21 +13,22 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.heads import ask_of_head, check_one_head, errors_of, heads_of
+from keras_vit.heads import check_one_head, heads_of, map_heads
 
 READINGS = ("softmax", "sigmoid", "values")
+# What the labels of a data set are -> how the outputs of a model for them are read.
 PROBLEMS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "values"}
-"""What the labels of a data set are -> how the outputs of a model for them are read."""
 
 # Classes and functions of losses, in lower case without underscores, and Keras's short names.
 _LOSSES = {
     "softmax": """softmaxloss categoricalcrossentropy sparsecategoricalcrossentropy
         categoricalfocalcrossentropy categoricalgeneralizedcrossentropy kldivergence kld
-        kullbackleiblerdivergence""".split(),
-    "sigmoid": "sigmoidloss binarycrossentropy bce binaryfocalcrossentropy".split(),
+        kullbackleiblerdivergence""",
+    "sigmoid": "sigmoidloss binarycrossentropy bce binaryfocalcrossentropy",
     "values": """meansquarederror mse meanabsoluteerror mae meanabsolutepercentageerror mape
-        meansquaredlogarithmicerror msle huber logcosh poisson cosinesimilarity""".split(),
+        meansquaredlogarithmicerror msle huber logcosh poisson cosinesimilarity""",
 }
+_LOSSES = {loss: reading for reading, losses in _LOSSES.items() for loss in losses.split()}
 _OF_THIS_LIBRARY = ("softmaxloss", "sigmoidloss")  # which take logits and have no argument for it
 # Layers and operations that leave each number as it is.
 _PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
@@ -58,9 +59,7 @@ class Reading:
     def scores(self, outputs, classes=None):
         """The outputs as they are read, in float64: probabilities or values, (images, classes).
 
-        Args:
-            outputs: array (images, outputs).
-            classes: 2 for the probabilities of both classes of a single sigmoid.
+        With 2 `classes`, a single sigmoid gives the probabilities of both.
 
         Raises:
             ValueError: NaN or infinity among them, or numbers that are no probabilities.
@@ -73,16 +72,14 @@ class Reading:
             )
         if self.name == "values":
             return outputs
-        if self.is_applied(outputs):
-            if outputs.size and (outputs.min() < -0.01 or outputs.max() > 1.01):
-                raise ValueError(
-                    "Outputs that are probabilities lie in [0, 1]; logits need from_logits=True. "
-                    f"Received: values from {outputs.min():g} to {outputs.max():g}."
-                )
-        elif self.name == "sigmoid":
-            outputs = np.exp(-np.logaddexp(0, -outputs))
-        else:
-            outputs = np.exp(log_softmax(outputs))
+        if not self.is_applied(outputs):
+            of_sigmoid = self.name == "sigmoid"
+            outputs = np.exp(-np.logaddexp(0, -outputs) if of_sigmoid else log_softmax(outputs))
+        elif outputs.size and (outputs.min() < -0.01 or outputs.max() > 1.01):
+            raise ValueError(
+                "Outputs that are probabilities lie in [0, 1]; logits need from_logits=True. "
+                f"Received: values from {outputs.min():g} to {outputs.max():g}."
+            )
         if classes == 2 and outputs.shape[-1] == 1:
             return np.concatenate([1 - outputs, outputs], axis=-1)
         return outputs
@@ -94,14 +91,15 @@ class Reading:
         in_range = bool((outputs >= 0).all() and (outputs <= 1).all())
         if self.name == "sigmoid" or not in_range:
             return in_range
-        if are_logits(outputs) and outputs.any():
+        takes_logits = are_logits(outputs)
+        if takes_logits and outputs.any():
             warnings.warn(
                 "Nothing says how outputs are read that all lie in [0, 1] without a sum of 1: they "
                 "are taken for logits of a softmax. If they are probabilities, each of a sigmoid, "
                 "set model.reading = 'sigmoid'; else pass from_logits=True.",
                 stacklevel=2,
             )
-        return not are_logits(outputs)
+        return not takes_logits
 
     def decided(self, outputs):
         """The same with `applied` as the first outputs tell, so that later ones are read alike."""
@@ -117,15 +115,14 @@ class Reading:
 def reading_of(model, reading=None, from_logits="auto", outputs=None):
     """The `Reading` of a model: as asked for, as recorded, as it ends or as it was trained.
 
-    The first of these decides: `reading`; the model's own record, `model.reading`, which a
-    `Classifier` saves, takes from the loss that it is compiled with, and may have from the config
-    of its weights; a softmax or a sigmoid at the end of the model; its compiled loss; the record
-    of the model inside that it ends with. Otherwise two outputs or more are logits of a softmax;
-    of one of several heads nothing is assumed, as heads are seldom alike.
+    The first of these decides: `reading`; `model.reading`, which a `Classifier` saves, takes from
+    the loss that it is compiled with, and may have from the config of its weights; a softmax or a
+    sigmoid at the end of the model; its compiled loss; the record of the model inside that it ends
+    with. Otherwise two outputs or more are logits of a softmax; of one of several heads nothing is
+    assumed, as heads are seldom alike.
 
     Args:
-        model: a Keras model with one output of shape (batch, outputs), or one of the models of
-            `keras_vit.heads.heads_of`.
+        model: a Keras model with one output of shape (batch, outputs), or one of `heads_of`.
         reading: `"softmax"`, `"sigmoid"` or `"values"`.
         from_logits: whether the outputs are logits; `"auto"` for what model and loss say.
         outputs: their number; by default that of `model.output_shape`.
@@ -142,9 +139,13 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     activation = end if end in READINGS else None
     asked = reading or getattr(model, "reading", None)
     name = asked or activation or of_loss or getattr(inner, "reading", None)
-    outputs = outputs or model.output_shape[-1]
-    if name is None:
-        ask_of_head(model)
+    outputs, head = outputs or model.output_shape[-1], getattr(model, "head_name", None)
+    if name is None and head is not None:
+        raise ValueError(
+            "Each head has a reading of its own: 'softmax', 'sigmoid' or 'values'. Received: "
+            f"{model.name!r}, with no loss for {head!r} that tells. Set model.reading = "
+            f"{{{head!r}: ...}} or pass reading={{{head!r}: ...}}."
+        )
     if name is None and outputs == 1:
         raise ValueError(
             "One output may be the logit of a yes-or-no question or a value, and nothing says "
@@ -163,12 +164,10 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
             f"can be read as {activation!r} or as 'values'."
         )
     if from_logits != "auto":
-        applied = not from_logits
-    elif end is not None:
-        applied = activation is not None
-    else:
-        applied = None if takes_logits is None else not takes_logits
-    return Reading(name, applied)
+        return Reading(name, not from_logits)
+    if end is not None:
+        return Reading(name, activation is not None)
+    return Reading(name, None if takes_logits is None else not takes_logits)
 
 
 def reading_of_loss(loss):
@@ -186,9 +185,8 @@ def reading_of_loss(loss):
             options = loss.get_config()
         except NotImplementedError:
             options = vars(loss)
-    names = [name.lower().replace("_", "") for name in names]
-    for reading, known in _LOSSES.items():
-        if name := next((name for name in names if name in known), None):
+    for name in (name.lower().replace("_", "") for name in names):
+        if reading := _LOSSES.get(name):
             takes_logits = reading != "values" and bool(options.get("from_logits"))
             return reading, takes_logits or name in _OF_THIS_LIBRARY
     return None, None
@@ -207,9 +205,7 @@ def check_problem(model, problem):
                 f"{model.name!r} with {', '.join(map(repr, heads)) or 'one output'}; "
                 "keras_vit.add_heads gives a network such heads."
             )
-        for head, one in heads.items():
-            with errors_of(head, note=False):
-                check_problem(one, problem[head])
+        map_heads(check_problem, heads, problem)
         return
     reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
     end = None if hasattr(model, "reading") else _end_of(model)[0]  # others warn in `compile`
@@ -243,9 +239,9 @@ def are_logits(scores):
 
 
 def _end_of(model):
-    """(what a model ends with, the model inside that it ends with, or `None`).
+    """(end, the model inside that a model ends with), each `None` where the graph does not tell.
 
-    The end is "softmax", "sigmoid", "linear" for logits, or `None` where the graph does not tell.
+    An end is "softmax", "sigmoid" or, for logits, "linear".
     """
     if hasattr(model, "preprocessing") and hasattr(model, "num_classes"):
         return "linear", None  # the head of a `Classifier`

@@ -1,8 +1,7 @@
 """How a published checkpoint wants its images: facts as data, no image is touched here.
 
 Weights trained with one resize method lose accuracy with another, and the published numbers of
-one model differ between libraries for that reason. A `Preprocessing` says which recipe belongs
-to a checkpoint; other modules carry it out.
+one model differ between libraries for that reason.
 """
 
 import dataclasses
@@ -56,45 +55,40 @@ class Preprocessing:
 
     def __post_init__(self):
         for name in ("mean", "std"):
-            object.__setattr__(self, name, _channels(getattr(self, name), name))
-        if len(self.mean) != len(self.std):
-            raise ValueError(
-                "mean and std must have one number per channel each. Received: "
-                f"mean={brief(self.mean)}, std={brief(self.std)}."
-            )
-        for number in self.std:
-            positive_float(number, "std")
-        if max(self.mean) > 2:
-            raise ValueError(
-                "mean and std are of images with values in [0, 1]; divide those of values 0..255 "
-                f"by 255. Received: mean={brief(self.mean)}, std={brief(self.std)}."
-            )
+            values = getattr(self, name)
+            numbers = values if isinstance(values, (tuple, list)) else ()
+            numbers = [x for x in numbers if isinstance(x, (int, float)) and abs(x) < math.inf]
+            if not numbers or len(numbers) < len(values):
+                raise ValueError(
+                    f"{name} must be a tuple of one finite number per channel. Received: "
+                    f"{name}={brief(values)}."
+                )
+            object.__setattr__(self, name, tuple(map(float, numbers)))
+        fraction = positive_float(self.crop_fraction, "crop_fraction")
+        object.__setattr__(self, "crop_fraction", fraction)
         check_choice("resize", self.resize, RESIZES)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("library", self.library, LIBRARIES)
-        fraction = positive_float(self.crop_fraction, "crop_fraction")
-        if fraction > 1:
-            raise ValueError(f"crop_fraction must be at most 1. Received: {fraction}.")
-        object.__setattr__(self, "crop_fraction", fraction)
-        if self.crop_fraction < 1 and self.resize == "center_square":
-            raise ValueError(
-                "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a "
-                f"crop after them. Received: resize={self.resize!r}, "
-                f"crop_fraction={self.crop_fraction}."
-            )
-        if self.interpolation == "area" and self.library in BY_PILLOW:
-            raise ValueError(
-                "interpolation='area' is TensorFlow's. Received: interpolation='area', "
-                f"library={self.library!r}; choose 'bilinear' or 'bicubic', or another library."
-            )
+        wrong = {
+            "mean and std must have one number per channel each": len(self.mean) != len(self.std),
+            "std must be positive numbers": min(self.std) <= 0,
+            "mean and std are of images with values in [0, 1]; divide those of values 0..255 by "
+            "255": max(self.mean) > 2,
+            "crop_fraction must be at most 1": fraction > 1,
+            "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a crop "
+            "after them": fraction < 1 and self.resize == "center_square",
+            "interpolation='area' is TensorFlow's; choose 'bilinear' or 'bicubic', or another "
+            "library": self.interpolation == "area" and self.library in BY_PILLOW,
+        }
+        for rule, is_broken in wrong.items():
+            if is_broken:
+                raise ValueError(f"{rule}. Received: {brief(self)}.")
 
     def warn_of_values(self, images, name):
         """Warns of images that hold what this preprocessing hardly makes of pixels; whether it did.
 
-        Args:
-            images: what is about to go into a model as it is: an array, or a tensor of the
-                backend. The first 32 are looked at.
-            name: of the model.
+        `images`, an array or a tensor of the backend, are about to go into the model of that `name`
+        as they are. The first 32 are looked at.
         """
         if not getattr(images, "is_fully_addressable", True):  # JAX: parts are in other processes
             return False
@@ -103,9 +97,8 @@ class Preprocessing:
         images = np.asarray(keras.ops.convert_to_numpy(images[:32]))
         if not images.size or images.dtype.kind not in "fiuV":  # V: bfloat16
             return False
-        images = images.astype("float32")
-        low = min((0 - mean) / std for mean, std in zip(self.mean, self.std))
-        high = max((1 - mean) / std for mean, std in zip(self.mean, self.std))
+        mean, std, images = np.array(self.mean), np.array(self.std), images.astype("float32")
+        low, high = (-mean / std).min(), ((1 - mean) / std).max()
         margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
         least, most = float(images.min()), float(images.max())
         outside = least < low - margin or most > high + margin or (low < 0 <= least < most)
@@ -116,41 +109,33 @@ class Preprocessing:
                 f"{least:.3g} to {most:.3g}, which go into the model as they are.",
                 stacklevel=_level_of_caller(),
             )
-        return outside
+        return bool(outside)
 
     def differs(self, other):
         """Whether the means or the deviations of another one are others, beyond rounding."""
-        if 1 in (len(self.mean), len(other.mean)):  # gray images have one for the three of RGB
-            self, other = self.for_channels(1), other.for_channels(1)
-        pairs = [(self.mean, other.mean), (self.std, other.std)]
-        wide = [(a, b) if len(a) == len(b) else (set(a), set(b)) for a, b in pairs]
-        return any(len(a) != len(b) or not np.allclose([*a], [*b]) for a, b in wide)
+        counts = len(self.mean), len(other.mean)
+        channels = 1 if 1 in counts else max(counts)  # gray images have one for the three of RGB
+        one, two = self.for_channels(channels), other.for_channels(channels)
+        return not (np.allclose(one.mean, two.mean) and np.allclose(one.std, two.std))
 
     def for_channels(self, channels):
         """The same for images of another number of channels than the three of RGB.
 
-        One channel has the means of mean and std; of any other number each has those of red, green
-        and blue in turn, as the kernels of adapted weights are.
+        One channel has the means of mean and std; others have those of red, green and blue in turn.
         """
-        three = {"mean": self.mean, "std": self.std}
-        if channels == 1:
-            means = {name: (math.fsum(row) / len(row),) for name, row in three.items()}
-            return dataclasses.replace(self, **means)
-        turns = {n: [row[i % len(row)] for i in range(channels)] for n, row in three.items()}
-        return dataclasses.replace(self, **turns)
+        changes = {"mean": self.mean, "std": self.std}
+        for name, row in changes.items():
+            turns = [row[i % len(row)] for i in range(channels)]
+            changes[name] = (math.fsum(row) / len(row),) if channels == 1 else turns
+        return dataclasses.replace(self, **changes)
 
     def to_config(self):
         """The fields as a dict that JSON can hold."""
-        config = dataclasses.asdict(self)
-        return {**config, "mean": list(self.mean), "std": list(self.std)}
+        return dataclasses.asdict(self) | {"mean": list(self.mean), "std": list(self.std)}
 
     @classmethod
     def from_config(cls, config):
-        """The `Preprocessing` of a dict from `to_config`; fields left out take their defaults.
-
-        Raises:
-            ValueError: a key that is no field, or a value outside its range.
-        """
+        """The `Preprocessing` of a dict from `to_config`; fields left out take their defaults."""
         for name in config:
             check_choice("field", name, [field.name for field in dataclasses.fields(cls)])
         return cls(**config)
@@ -158,7 +143,10 @@ class Preprocessing:
     def __str__(self):
         crops = self.resize == "shortest" or self.crop_fraction < 1
         crop = f" crop {self.crop_fraction:.4g}" if crops else ""
-        mean, std = (_short(values) for values in (self.mean, self.std))
+        mean, std = (  # one number where all channels share it
+            "/".join(f"{value:.4g}" for value in (values if len({*values}) > 1 else values[:1]))
+            for values in (self.mean, self.std)
+        )
         return f"{self.resize}{crop}, {self.interpolation} ({self.library}), mean {mean}, std {std}"
 
 
@@ -177,28 +165,12 @@ def preprocessing_of(model, default=None):
     return preprocessing
 
 
-def _channels(values, name):
-    numbers = tuple(values) if isinstance(values, (tuple, list)) else ()
-    if not numbers or not all(isinstance(v, (int, float)) and abs(v) < math.inf for v in numbers):
-        raise ValueError(
-            f"{name} must be a tuple of one finite number per channel. Received: "
-            f"{name}={brief(values)}."
-        )
-    return tuple(map(float, numbers))
-
-
 def _level_of_caller():
     """The `stacklevel` of the first line that neither this library nor Keras wrote."""
     frame, level = inspect.currentframe().f_back, 1
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _short(values):
-    """One number where all channels share it."""
-    different = values if len(set(values)) > 1 else values[:1]
-    return "/".join(f"{value:.4g}" for value in different)
 
 
 GOOGLE = Preprocessing()

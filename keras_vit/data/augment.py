@@ -45,11 +45,10 @@ def randaugment(image, rng, operations=2, magnitude=10.0):
     """Applies operations drawn from the sixteen of the authors, each equally likely.
 
     Rotations, shears and shifts go either way. Shifts (100 pixels at magnitude 10) and cut-outs (80
-    pixels wide) are the authors' constants, made for images of about 224 pixels. Where the authors'
-    arithmetic depends on the order in which floats are added, one pixel in 200 may differ from
-    theirs: by one grey level, and by up to three where Sharpness magnifies that at magnitude 20.
-    One place in 100 may get the pixel beside the authors' where it lies in the middle of two.
-    The authors use magnitudes of 10, 15 and 20.
+    pixels wide) are the authors' constants, made for images of about 224 pixels; they use
+    magnitudes of 10, 15 and 20. One pixel in 200 may differ from theirs by a grey level, and by up
+    to three after Sharpness of magnitude 20, where their sums depend on an order. One place in 100
+    may get the pixel beside theirs where it lies in the middle of two.
 
     Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
     autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.
@@ -77,11 +76,10 @@ def random_erasing(
     not fit is drawn anew, ten times at most, as in torchvision and timm. `fill` is `"random"`, a
     value of 0 to 255 for each pixel and channel as in the paper, or one number of 0 to 255.
 
-    The defaults are timm's areas and aspects, and the probability of DeiT's and timm's recipes;
-    torchvision erases half of the images, of 0.02 to 0.33, in black once they are normalized. Both
-    erase after the normalization and this before it: the grey of a mean is a number for `fill`.
-    Put it last, as these do; the `randaugment` of a `Transform` comes after all names, but
-    `augment=[("randaugment", 2, 9), "random_erasing"]` does not.
+    The defaults are timm's and DeiT's; torchvision erases half of the images, of 0.02 to 0.33, in
+    black. They erase last and after the normalization, and this erases before it: the grey of a
+    mean is a number for `fill`. To put it last, name RandAugment too, which comes after all names
+    otherwise: `augment=[("randaugment", 2, 9), "random_erasing"]`.
 
     Source: Zhong et al., Random Erasing, https://arxiv.org/abs/1708.04896; `RandomErasing` of
     torchvision.transforms and of timm.data.random_erasing.
@@ -98,10 +96,9 @@ def random_erasing(
     if rng.random() >= probability:
         return image
     width, height = image.size
-    aspects = np.log([min_aspect, largest])
     for _ in range(10):
         area = rng.uniform(min_area, max_area) * width * height
-        aspect = math.exp(rng.uniform(*aspects))
+        aspect = math.exp(rng.uniform(*np.log([min_aspect, largest])))
         rows, columns = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < rows < height and 0 < columns < width:
             top, left = rng.integers(height - rows + 1), rng.integers(width - columns + 1)
@@ -138,11 +135,7 @@ def gray(image):
 
 
 def contrast(image, level, rng):
-    """Mixes with one grey: the authors' mean.
-
-    It is the sum of a histogram of 256 entries divided by 256: the number of pixels / 256,
-    whatever the image shows.
-    """
+    """Mixes with the authors' mean: the number of pixels / 256, whatever the image shows."""
     mean = min(image.width * image.height // 256, 255)
     return blend(Image.new("L", image.size, mean).convert(image.mode), image, level)
 
@@ -153,13 +146,17 @@ def solarize_add(image, level, rng):
     return image.point(table * len(image.getbands()))
 
 
+def posterize(image, level, rng):
+    """Keeps some bits of each value; TensorFlow shifts a byte by 7 at most."""
+    return ImageOps.posterize(image, min(max(int(level * 4), 1), 8))
+
+
 def cutout(image, level, rng):
     """A grey square around any pixel, cut off at the border."""
     half = int(level * 40)
     x, y = (int(rng.integers(side)) for side in image.size)
-    box = (max(x - half, 0), max(y - half, 0), *np.minimum((x + half, y + half), image.size))
     image = image.copy()
-    image.paste(_gray_of(image), tuple(map(int, box)))
+    image.paste(_gray_of(image), (x - half, y - half, x + half, y + half))
     return image
 
 
@@ -199,10 +196,7 @@ OPERATIONS = {
     "Equalize": lambda image, level, rng: ImageOps.equalize(image),
     "Invert": lambda image, level, rng: ImageChops.invert(image),
     "Rotate": rotate,
-    # How many bits are kept; TensorFlow shifts a byte by 7 at most.
-    "Posterize": lambda image, level, rng: ImageOps.posterize(
-        image, min(max(int(level * 4), 1), 8)
-    ),
+    "Posterize": posterize,
     # The threshold wraps around, as the authors' byte does.
     "Solarize": lambda image, level, rng: ImageOps.solarize(image, int(level * 256) % 256),
     "Color": lambda image, level, rng: blend(gray(image), image, level),

@@ -1,8 +1,9 @@
 """The path of images into batches, on Grain: each batch is a function of (seed, step).
 
-A batch is (images, label rows, notes). Notes are (row, reason) of examples that could not be read.
+A batch is (images, label rows, notes), see `keras_vit.data.reader.Reader`.
 """
 
+import contextlib
 import functools
 import math
 import os
@@ -22,15 +23,16 @@ from keras_vit.workarounds import report_ended_workers
 def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0, share=(0, 1)):
     """The batches to train on, by step and without end: a `grain.MapDataset`.
 
-    Grain seeds each random step by its place in this chain, so that one step more or fewer would
-    give runs begun before other batches.
+    The way of an example: its bytes are decoded, cropped, resized, flipped, rounded and augmented
+    by `apply`, then batched, mixed, and normalised by `read_ahead`. Grain seeds each random step by
+    its place in this chain: with one step more or fewer, runs begun before would get others.
 
     Args:
         read: a `keras_vit.data.reader.Reader`.
         batch_size: examples per batch, of all processes together.
         seed: decides all that is random.
         layers: configs of `keras_layers.layer_configs`.
-        mixup, cutmix: see `keras_vit.data.mixing.mix`.
+        mixup, cutmix: alphas of `keras_vit.data.mixing.mix`.
         share: (process, processes); the batches hold this process's part.
     """
     # A process reads its part of a batch, or all of a batch whose images are mixed.
@@ -39,14 +41,14 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
 
     dataset = import_grain().MapDataset.source(read.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
-    dataset = dataset.random_map(read)  # the bytes, then `apply`: crop, resize, flip, augment
+    dataset = dataset.random_map(read)  # uint8 pixels and a row of floats, the label
     dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=list)[part::parts]
-    dataset = dataset.map(read.collate)  # arrays of uint8 images, and of labels as rows of floats
+    dataset = dataset.map(read.collate)
     if layers:
         dataset = dataset.random_map(functools.partial(augment, configs=layers))
     if mixup or cutmix:
-        dataset = dataset.random_map(functools.partial(_mixed, mixup=mixup, cutmix=cutmix))
+        dataset = dataset.random_map(functools.partial(mix, mixup_alpha=mixup, cutmix_alpha=cutmix))
     if mixes:
         dataset = dataset.map(functools.partial(_part_of_batch, share=share))
     return dataset.repeat()
@@ -55,21 +57,14 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
 def evaluation_batches(read, *, batch_size, seed, share=(0, 1)):
     """The batches to evaluate on, in order, by step: a `grain.MapDataset` of one pass."""
     process, processes = share
-    # The process's part of every batch, the smaller last one included.
     step, place = np.divmod(np.arange(len(read.rows)), batch_size)
-    size = np.minimum(batch_size, len(read.rows) - step * batch_size)
+    size = np.minimum(batch_size, len(read.rows) - step * batch_size)  # of the last one, smaller
     first, last = size * process // processes, size * (process + 1) // processes
     rows = read.rows[(place >= first) & (place < last)]
 
     dataset = import_grain().MapDataset.source(rows).seed(seed)
     dataset = dataset.random_map(read)
     return dataset.batch(batch_size // processes, batch_fn=read.collate)
-
-
-def _mixed(batch, rng, mixup, cutmix):
-    """A batch after `keras_vit.data.mixing.mix`."""
-    images, labels, notes = batch
-    return *mix(images, labels, rng, mixup_alpha=mixup, cutmix_alpha=cutmix), notes
 
 
 def _part_of_batch(batch, share):
@@ -83,35 +78,34 @@ def _part_of_batch(batch, share):
 def read_ahead(dataset, *, mean, std, threads, workers):
     """Yields the batches of a finite `grain.MapDataset`, read ahead, with images in float32.
 
-    `mean` and `std` are those of `normalized`.
-    `threads` is how many batches are read at a time, in this process or each of `workers` others.
+    `mean` and `std` are those of `normalized`. `threads` is how many batches are read at a time, in
+    this process or each of `workers` others.
     """
+
+    def finish(batch):
+        images, labels, notes = batch
+        return normalized(images, mean, std), labels, notes
+
     grain = import_grain()
-    finish = functools.partial(_normalized_batch, mean=mean, std=std)
     # One batch waits for each thread: Grain's default of 500 would hold gigabytes.
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads)
     if workers:  # bytes travel between processes, a quarter of floats
-        _prepare_workers()
+        from absl import flags
+
+        _check_script()
+        report_ended_workers()
+        if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps
+            flags.FLAGS.mark_as_parsed()
         processes = grain.MultiprocessingOptions(num_workers=workers)
         batches = dataset.to_iter_dataset(options).mp_prefetch(processes).map(finish)
     else:
         batches = dataset.map(finish).to_iter_dataset(options)
-    iterator = iter(batches)
-    try:
+    with contextlib.closing(iter(batches)) as iterator:
         yield from iterator
-    finally:
-        iterator.close()
 
 
-def _normalized_batch(batch, mean, std):
-    images, labels, notes = batch
-    return normalized(images, mean, std), labels, notes
-
-
-def _prepare_workers():
-    """What Grain needs before it starts worker processes."""
-    from absl import flags
-
+def _check_script():
+    """Raises a RuntimeError where a worker would start workers."""
     imported = sys.modules.get("__mp_main__")  # the name of the script in a worker
     if imported is not None and imported is not sys.modules["__main__"]:
         raise RuntimeError(
@@ -119,9 +113,6 @@ def _prepare_workers():
             'workers at once. Put what the script does below `if __name__ == "__main__":`, or use '
             "workers=0"
         )
-    report_ended_workers()
-    if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps
-        flags.FLAGS.mark_as_parsed()
 
 
 def threads_for(source, image_size):
@@ -141,14 +132,12 @@ def import_grain():
 class KerasBatches(keras.utils.PyDataset):
     """What `fit`, `evaluate` and `predict` of Keras call: batches by number, epoch after epoch.
 
-    A subclass has `__len__`, the number of batches in an epoch of Keras; `start`, the step of its
-    first batch; `training`; and `from_step(step, steps)`, which iterates over batches.
+    A subclass has `__len__`, `start`, `training` and `from_step`, see `Pipeline`.
     """
 
     passes = 0  # epochs that Keras has been through
 
     def __getitem__(self, index):
-        """The batch of that number in the epoch that Keras is in."""
         if not 0 <= index < len(self):
             raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
         step = self.start + self.passes * len(self) + int(index)

@@ -1,16 +1,15 @@
 """Random crops by name: which box of an image is cut out, and to what size it is resized.
 
-A crop is a function `(transform, (height, width), rng)` that returns the box to cut out of the
-image, the size to resize it to, and the window of the result to keep, or None for all of it.
-Boxes and windows are (top, left, height, width).
+A crop is a function `(transform, (height, width), rng) -> (box, size, window)`: the box to cut out
+of the image, the size to resize it to, and the window of the result to keep, or None for all of
+it. Boxes and windows are (top, left, height, width).
 """
 
+import functools
 import math
 
 from keras_vit.data.pixels import ImageError
 from keras_vit.data.resize import center_window, covering_size
-
-_ATTEMPTS = 100  # of `tf.image.sample_distorted_bounding_box`
 
 
 def random_window(sides, size, rng):
@@ -23,16 +22,15 @@ def inception_box(height, width, area, ratio, rng):
     """A random box of an image, as for the training of Inception, BiT and ViT.
 
     The aspect ratio is uniform in `ratio`, then the height is uniform over the whole numbers for
-    which the area is in `area`, then the place. A box outside the image is drawn again;
-    after 100 attempts the whole image is taken. Large boxes are therefore rarer than with a
-    uniform area, and the last row and column are left out unless the box spans the image: both as
-    in TensorFlow.
+    which the area is in `area`, then the place. A box outside the image is drawn again; after 100
+    attempts the whole image is taken. As in TensorFlow, large boxes are therefore rarer than with a
+    uniform area, and the last row and column are left out unless the box spans the image.
 
     Source: `tf.image.sample_distorted_bounding_box` with `min_object_covered=0`,
     sample_distorted_bounding_box_op.cc of TensorFlow.
     """
     smallest, largest = (share * height * width for share in area)
-    for _ in range(_ATTEMPTS):
+    for _ in range(100):
         aspect = rng.uniform(*ratio)
         low, high = (round(math.sqrt(share / aspect)) for share in (smallest, largest))
         if round(high * aspect) > width:
@@ -62,8 +60,7 @@ def random_resized_box(height, width, area, ratio, rng):
     place. A box outside the image is drawn again; after 10 attempts the middle of the image is
     taken, as much as `ratio` allows.
 
-    Source: `RandomResizedCrop.get_params` of torchvision, transforms/transforms.py; timm's
-    `RandomResizedCropAndInterpolation` is alike.
+    Source: `RandomResizedCrop.get_params` of torchvision, transforms/transforms.py.
     """
     for _ in range(10):
         covered = rng.uniform(*area) * height * width
@@ -76,13 +73,17 @@ def random_resized_box(height, width, area, ratio, rng):
     return center_window((height, width), size)
 
 
-def _inception(transform, sides, rng):
-    return inception_box(*sides, transform.area, transform.ratio, rng), transform.image_size, None
+def _box(transform, sides, rng, draw):
+    """A box that `draw` has drawn, resized."""
+    return draw(*sides, transform.area, transform.ratio, rng), transform.image_size, None
 
 
-def _random_resized(transform, sides, rng):
-    box = random_resized_box(*sides, transform.area, transform.ratio, rng)
-    return box, transform.image_size, None
+def _window(transform, sides, rng):
+    """A window of the image whose shorter side, or both, are resized to `resize_small`."""
+    size = (transform.resize_small, transform.resize_small)
+    if transform.crop == "resize_small_random":
+        size = covering_size(sides, size, transform.preprocessing.library)
+    return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
 
 
 def _pad_random(transform, sides, rng):
@@ -98,21 +99,10 @@ def _pad_random(transform, sides, rng):
     return (top - padding, left - padding, *size), size, None
 
 
-def _resize_small_random(transform, sides, rng):
-    square = (transform.resize_small, transform.resize_small)
-    size = covering_size(sides, square, transform.preprocessing.library)
-    return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
-
-
-def _squash_random(transform, sides, rng):
-    size = (transform.resize_small, transform.resize_small)
-    return (0, 0, *sides), size, random_window(size, transform.image_size, rng)
-
-
 CROPS = {
-    "inception": _inception,
-    "random_resized": _random_resized,
-    "resize_small_random": _resize_small_random,
-    "squash_random": _squash_random,
+    "inception": functools.partial(_box, draw=inception_box),
+    "random_resized": functools.partial(_box, draw=random_resized_box),
+    "resize_small_random": _window,
+    "squash_random": _window,
     "pad_random": _pad_random,
 }

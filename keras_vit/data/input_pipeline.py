@@ -62,62 +62,55 @@ def pipeline(
         training: whether to shuffle, augment and mix. None: if the split begins with the first
             training example, so "train[:98%]" does and "train[98%:]" does not.
         seed: whole number that decides order and augmentation; None is the recipe's.
-        data_dir: as in `load`.
+        data_dir, labels, problem: as in `load`. Arrays of labels of several classes are known by
+            their rows of 0 and 1, unless each row has a single 1. Labels of several heads are
+            dicts, and `problem` is {head: problem}.
         channels: 1 (grayscale) or 3 (RGB); None is what `model` takes or there is, 3 of image
             files. One channel is normalised by the means of the recipe's three.
         threads: batches to read at a time, in each process; None is the number of cores.
         workers: processes that read beside this one; 0 reads in threads of this one only.
-        labels, problem: as in `load`; arrays of labels of several classes are known by their rows
-            of 0 and 1, unless each row has a single 1. Labels of several heads are dicts, and
-            `problem` is {head: problem}.
         model: whose weights decide about the images: short for `recipe.for_weights(model)`.
-
-    Returns:
-        A `Pipeline`.
 
     Raises:
         ValueError, ImportError: as in `load`.
     """
     recipe = recipe if model is None else recipe.for_weights(model)
-    seed = check_seed(recipe.seed if seed is None else seed)
+    opened = open_source(source, data_dir, labels, problem)
     if batch_size is None:
         batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
-    opened = open_source(source, data_dir, labels, problem)
     if channels is None:
         channels = getattr(model, "channels", None) or opened.channels or 3
     check_choice("channels", channels, (1, 3))
     check_choice("training", training, (None, True, False))
-    split = None if split is None else str(split)
     if split is None:
         training = training is None or training
         split = getattr(recipe, "train_split", None) or "train"
     # CIFAR has no validation part: its recipes hold out the last training examples, which the
     # test part must not replace.
-    elif (part := part_of(split)) in HELD_OUT and not opened.has_part(part):
+    elif (part := part_of(split := str(split))) in HELD_OUT and not opened.has_part(part):
         split = getattr(recipe, f"{part}_split", None) or split
-    if threads is not None:
+    if threads is None:
+        threads = threads_for(opened, recipe.train.image_size)
+    else:
         threads = positive_int(threads, "threads")
-    if workers != 0:
-        workers = positive_int(workers, "workers")
     return Pipeline(
         opened,
         recipe,
         split,
         batch_size=positive_int(batch_size, "batch_size"),
-        training=starts_training(split) if training is None else bool(training),
-        seed=seed,
+        training=bool(starts_training(split) if training is None else training),
+        seed=check_seed(recipe.seed if seed is None else seed),
         channels=channels,
-        threads=threads_for(opened, recipe.train.image_size) if threads is None else threads,
-        workers=workers,
+        threads=threads,
+        workers=positive_int(workers, "workers") if workers != 0 else 0,
     )
 
 
 class Pipeline(KerasBatches):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
-    The batch of a step is a function of (seed, step): it does not depend on threads and processes
-    or on where the run was interrupted. Steps are counted from the first batch of epoch 0, over all
-    epochs.
+    The batch of a step is a function of (seed, step), whatever threads and processes read it and
+    wherever a run was interrupted. Steps are counted from epoch 0 on, over all epochs.
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
@@ -131,16 +124,14 @@ class Pipeline(KerasBatches):
     evaluation, with a warning, and listed in `skipped`; too many of them are an error.
 
     Attributes:
-        name, split, batch_size, seed, training: what was loaded and how, see `pipeline`.
+        name, split, batch_size, seed, training: see `pipeline`.
+        source, rows: where the examples are read, and their numbers there.
         num_examples: in the split, unreadable ones included.
-        problem: "single_label", "multi_label" or "regression", see `keras_vit.data.ImageDataset`.
-        num_classes, class_names: of the dataset; for regression of the targets, if these have any.
-            Of several heads these two and `problem` are dicts by head.
+        problem, num_classes, class_names, left_out: see `keras_vit.data.ImageDataset`; the classes
+            of a regression are its targets. Of several heads the first three are dicts by head.
         missing: {head: how many examples of the split lack its label}, without those of 0.
         preprocessing: what makes later images like those of the recipe's evaluation; a model that
-            `training.fit` or its own `fit` trains with this pipeline has it from then on.
-        left_out: places of the files that are no images, or lie where none of the set should be.
-        source, rows: where the examples are read, and their numbers there.
+            is trained with this pipeline has it from then on.
         steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
             is the same unless `from_step` changed it.
         image_shape: (height, width, channels).
@@ -150,57 +141,42 @@ class Pipeline(KerasBatches):
     units = None  # of the values to estimate, see `keras_vit.data.units`
 
     def __init__(
-        self,
-        source: Any,
-        recipe: Any,
-        split: str,
-        *,
-        batch_size: int,
-        training: bool,
-        seed: int,
-        channels: int,
-        threads: int,
-        workers: int,
+        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
     ):
         super().__init__()
-        self.source, self.name, self.left_out = source, source.name, source.left_out
-        self.problem, self.class_names = source.problem, source.class_names
-        self.num_classes = source.num_classes
-        self.split, self.rows = split, source.rows(split)
+        for name in ("name", "left_out", "problem", "class_names", "num_classes"):
+            setattr(self, name, getattr(source, name))
+        self.source, self.split, self.rows = source, split, source.rows(split)
         self.num_examples, self.missing = len(self.rows), count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
-        self.start, self._steps = 0, None
-        self._threads, self._workers = threads, workers
-        self._unreadable = Unreadable()  # of all objects that are made of this one
         if training and batch_size > self.num_examples:
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
                 f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
             )
+        full, left = divmod(self.num_examples, batch_size)
+        self.steps_per_epoch = full if training or not left else full + 1
+        self.start, self._steps = 0, self.steps_per_epoch
         transform = recipe.train if training else recipe.eval
         self.image_shape = (*transform.image_size, channels)
         self.preprocessing = recipe.eval.preprocessing
         if {len(self.preprocessing.mean), channels} == {1, 3}:
             self.preprocessing = self.preprocessing.for_channels(channels)
-        self._normalization = per_channel(self.preprocessing, channels)
+        mean, std = per_channel(self.preprocessing, channels)
+        self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
+        self._unreadable = Unreadable()  # of all objects that are made of this one
         labels = LabelRows.of_source(source, one_hot=training, weighted=bool(self.missing))
-        self._label_rows = labels
         options = {"channels": channels, "label_rows": labels, "training": training}
+        self._label_rows = labels
         self._read = Reader(source, self.rows, transform=transform, **options)
-        make_batches = evaluation_batches
+        make, options = evaluation_batches, {"batch_size": batch_size, "seed": seed}
         if training:
             layers = getattr(recipe, "augment_layers", ())
             keras_layers.check(layers, (batch_size, *self.image_shape), labels.width)
-            mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
-            make_batches = functools.partial(training_batches, **mixing)
-        options = {"batch_size": batch_size, "seed": seed}
-        self._batches = functools.partial(make_batches, self._read, **options)
+            options |= {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
+            make = training_batches
+        self._batches = functools.partial(make, self._read, **options)
         self._dataset = self._batches(share=(0, 1))
-
-    @property
-    def steps_per_epoch(self):
-        full, left = divmod(self.num_examples, self.batch_size)
-        return full if self.training or not left else full + 1
 
     @property
     def skipped(self):
@@ -210,34 +186,29 @@ class Pipeline(KerasBatches):
     @property
     def settings(self):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
-        names = ("name", "split", "num_examples", "batch_size", "seed", "training")
-        settings = {name: getattr(self, name) for name in names}
-        if self.problem != "single_label":  # which runs of before did not name
-            settings["problem"] = self.problem
-        if self.units is not None:
-            settings["units"] = self.units
-        return settings
+        names = ["name", "split", "num_examples", "batch_size", "seed", "training"]
+        names += ["problem"] if self.problem != "single_label" else []  # as in runs of before
+        names += ["units"] if self.units is not None else []
+        return {name: getattr(self, name) for name in names}
 
     def __len__(self):
-        if self._steps is not None:
-            return self._steps
-        return self.steps_per_epoch if self.training else self.steps_per_epoch - self.start
+        return self._steps
 
     def from_step(self, step: int, steps: int | None = None) -> "Pipeline":
         """A `Pipeline` of the same batches from a step on, as if those before it had been seen.
 
         `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
         """
-        if step != 0:
-            step = positive_int(step, "step")
-        steps = None if steps is None else positive_int(steps, "steps")
-        if not self.training and step + (steps or 1) > self.steps_per_epoch:
+        step = positive_int(step, "step") if step != 0 else 0
+        left = self.steps_per_epoch if self.training else self.steps_per_epoch - step
+        steps = left if steps is None else positive_int(steps, "steps")
+        if not self.training and not 0 < steps <= left:
             raise ValueError(
                 f"A pass of {self.split!r} has {self.steps_per_epoch} batches. Received: "
                 f"step={step}, steps={steps}"
             )
         other = copy.copy(self)
-        other.start, other._steps, other.passes = int(step), steps, 0
+        other.start, other._steps, other.passes = step, steps, 0
         return other
 
     def shard(self, process: int, processes: int) -> "Pipeline":
@@ -257,10 +228,8 @@ class Pipeline(KerasBatches):
         return other
 
     def __iter__(self):
-        dataset = self._dataset[self.start : self.start + len(self)]
-        (mean, std), batches_left = self._normalization, len(self)
-        options = {"threads": self._threads, "workers": self._workers}
-        for images, rows, notes in read_ahead(dataset, mean=mean, std=std, **options):
+        dataset, batches_left = self._dataset[self.start : self.start + len(self)], len(self)
+        for images, rows, notes in read_ahead(dataset, **self._reading):
             self._unreadable.add(notes, self.source, self.num_examples)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
@@ -279,7 +248,7 @@ class Pipeline(KerasBatches):
         return [[int(row), reason] for row, reason in self._unreadable.items()]
 
     def set_state(self, state):
-        self._unreadable.update((row, reason) for row, reason in state)
+        self._unreadable.update(state)
 
     def __repr__(self):
         height, width, channels = self.image_shape

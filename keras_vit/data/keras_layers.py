@@ -20,17 +20,14 @@ from keras_vit.workarounds import draw_apart, python_random
 # One thread computes with the layers, whoever asks. They keep state, and here neither a `strategy`,
 # a `distribution` nor a dtype policy that a caller has set reaches them.
 _THREAD = concurrent.futures.ThreadPoolExecutor(1, "keras_layers")
-_GENERATOR = []  # TensorFlow's, which the layers of KerasCV draw from
 _TRIED = 64  # images of a trial, at most
 
 
 def layer_configs(layers, name="augment_layers"):
     """The configs of layers, a tuple of JSON texts, or a ValueError.
 
-    Args:
-        layers: layers, or configs as this function returns them; a `Sequential` stands for its
-            layers.
-        name: the argument that received them.
+    Layers may be such configs already; a `Sequential` stands for its layers. `name` is the
+    argument that received them.
     """
     if isinstance(layers, (str, keras.Layer)) or not hasattr(layers, "__iter__"):
         layers = [layers]
@@ -39,29 +36,22 @@ def layer_configs(layers, name="augment_layers"):
         # KerasCV's Augmenter is no complete layer: it has no name and no config.
         if isinstance(layer, keras.Sequential) or type(layer).__name__ == "Augmenter":
             configs += layer_configs(layer.layers, name)
-        else:
-            configs.append(_config(layer, name))
-    return tuple(configs)
-
-
-def _config(layer, name):
-    wrong = ValueError(
-        f"{name} must be layers of Keras or KerasCV, such as keras.layers.RandAugment() or "
-        f"keras_cv.layers.MixUp(). Received: {brief(layer)}; functions of one image are "
-        "augmentations by name, see keras_vit.data.augmentation."
-    )
-    if isinstance(layer, keras.Layer):
+            continue
+        config = cause = None
         try:
-            layer = json.dumps(keras.saving.serialize_keras_object(layer))
+            is_made = isinstance(layer, keras.Layer)
+            config = keras.saving.serialize_keras_object(layer) if is_made else json.loads(layer)
+            config = json.loads(json.dumps(config))
         except Exception as error:  # of any kind: a layer of a user writes its config itself
-            raise wrong from error
-    try:
-        config = json.loads(layer)
-    except (TypeError, json.JSONDecodeError):
-        raise wrong from None
-    if not _is_layer(config):
-        raise wrong
-    return json.dumps(_plain(config, name), sort_keys=True)
+            cause = error
+        if cause or not _is_layer(config):
+            raise ValueError(
+                f"{name} must be layers of Keras or KerasCV, such as keras.layers.RandAugment() or "
+                f"keras_cv.layers.MixUp(). Received: {brief(layer)}; functions of one image are "
+                "augmentations by name, see keras_vit.data.augmentation."
+            ) from cause
+        configs.append(json.dumps(_plain(config, name), sort_keys=True))
+    return tuple(configs)
 
 
 def _plain(value, name):
@@ -70,16 +60,14 @@ def _plain(value, name):
         return [_plain(each, name) for each in value]
     if not isinstance(value, dict):
         return value
-    kept, unset = {}, {"seed": None, "dtype": "float32"}
-    for key, part in value.items():
-        if key == "value_range" and list(part) != [0, 255]:
-            raise ValueError(
-                f"The layers of {name} see pixels of 0..255; the pipeline scales them afterwards. "
-                f"Received: value_range={tuple(part)}; take value_range=(0, 255)."
-            )
-        if key not in ("name", "trainable", "build_config", "compile_config"):
-            kept[key] = unset[key] if key in unset else _plain(part, name)
-    return kept
+    if list(value.get("value_range", (0, 255))) != [0, 255]:
+        raise ValueError(
+            f"The layers of {name} see pixels of 0..255; the pipeline scales them afterwards. "
+            f"Received: value_range={tuple(value['value_range'])}; take value_range=(0, 255)."
+        )
+    dropped = ("name", "trainable", "build_config", "compile_config")
+    plain = {key: _plain(part, name) for key, part in value.items() if key not in dropped}
+    return plain | {key: of for key, of in (("seed", None), ("dtype", "float32")) if key in plain}
 
 
 def described(configs):
@@ -87,11 +75,10 @@ def described(configs):
     shown = []
     for text in configs:
         layer = json.loads(text)
-        hidden = {"dtype", "data_format", "value_range"}
         options = [
             f"{key}={described([json.dumps(part)]) if _is_layer(part) else part}"
             for key, part in layer["config"].items()
-            if part is not None and key not in hidden
+            if part is not None and key not in ("dtype", "data_format", "value_range")
         ]
         package = "keras_cv." if "keras_cv" in f"{layer['registered_name']}" else ""
         shown.append(f"{package}{layer['class_name']}({', '.join(options)})")
@@ -105,11 +92,8 @@ def _is_layer(value):
 def augment(batch, rng, configs):
     """(images, labels, notes) after the layers: float32 pixels of 0..255, and labels mixed alike.
 
-    Args:
-        batch: images of shape (batch, height, width, channels) with values 0..255, float32 labels
-            of shape (batch, width), and what goes with them.
-        rng: a `numpy.random.Generator`, which decides all that the layers draw.
-        configs: of `layer_configs`.
+    Shapes: images (batch, height, width, channels) of 0..255, float32 labels (batch, width). The
+    `numpy.random.Generator` decides all that the layers draw.
     """
     images, labels, notes = batch
     if not len(images):  # none of them could be read
@@ -119,12 +103,7 @@ def augment(batch, rng, configs):
 
 @functools.cache
 def check(configs, batch_shape, label_width):
-    """Tries the layers on a batch of noise, and raises what a run would end with.
-
-    Args:
-        configs: of `layer_configs`.
-        batch_shape: of the images, (batch, height, width, channels).
-        label_width: numbers of one label in a batch.
+    """Tries the layers on a batch of noise of such a shape, and raises what a run would end with.
 
     Raises:
         ImportError: KerasCV is not installed.
@@ -132,43 +111,37 @@ def check(configs, batch_shape, label_width):
             or draws random numbers that no seed decides.
     """
     count = min(batch_shape[0], _TRIED)
-    shapes = (count, *batch_shape[1:]), (count, label_width)
+    batch = (_noise((count, *batch_shape[1:])), _noise((count, label_width)) / 255, None)
     for config in configs:
-        if wrong := _THREAD.submit(_fault, config, *shapes).result():
+        try:
+            first, again = (augment(batch, np.random.default_rng(1), (config,)) for _ in range(2))
+            faults = _faults(batch, first, again)
+        except ImportError:
+            raise
+        except Exception as error:  # of any kind, from any layer
+            text = " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split())  # no Keras colours
+            faults = [f"it fails with {type(error).__name__}: {abridged(text, 300)}"]
+        if faults:
             raise ValueError(
                 "A layer of augment_layers does not fit a pipeline. Received: "
-                f"{described((config,))}; {wrong}. Leave it out or take another one."
+                f"{described((config,))}; {faults[0]}. Leave it out or take another one."
             )
 
 
-def _fault(config, image_shape, label_shape):
-    """What is wrong with the layer of a config, as text, or None."""
-    images, labels = _noise(image_shape), _noise(label_shape) / 255
-    try:
-        (pixels, mixed), (again, mixed_again) = (
-            _apply((config,), images, labels, np.random.default_rng(1)) for _ in range(2)
-        )
-    except ImportError:
-        raise
-    except Exception as error:  # of any kind, from any layer
-        told = " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split())  # without Keras's colours
-        return f"it fails with {type(error).__name__}: {abridged(told, 300)}"
-    if (pixels.shape, mixed.shape) != (image_shape, label_shape):
-        return (
-            f"it makes images of shape {pixels.shape} from {image_shape}, and the size of images "
-            "is the recipe's: recipe.replace(image_size=...)"
-        )
-    if not np.isfinite(pixels).all() or pixels.max() < 16:
-        return (
-            f"it makes values of {pixels.min():g}..{pixels.max():g} from 0..255, and the pipeline "
-            "scales the pixels after it"
-        )
-    if not (np.array_equal(pixels, again) and np.array_equal(mixed, mixed_again)):
-        return (
-            f"on {keras.backend.backend()} it draws random numbers that no seed decides, so that "
-            "no run could be repeated or continued"
-        )
-    return None
+def _faults(batch, first, again):
+    """What is wrong with a layer that has made these of a batch, a list of texts."""
+    pixels, shape = first[0], batch[0].shape
+    faults = {
+        f"it makes images of shape {pixels.shape} from {shape}, and the size of images is the "
+        "recipe's: recipe.replace(image_size=...)": (
+            [x.shape for x in first[:2]] != [x.shape for x in batch[:2]]
+        ),
+        f"it makes values of {pixels.min():g}..{pixels.max():g} from 0..255, and the pipeline "
+        "scales the pixels after it": not np.isfinite(pixels).all() or pixels.max() < 16,
+        f"on {keras.backend.backend()} it draws random numbers that no seed decides, so that no "
+        "run could be repeated or continued": not all(map(np.array_equal, first[:2], again[:2])),
+    }
+    return [text for text, is_wrong in faults.items() if is_wrong]
 
 
 def _noise(shape):
@@ -194,7 +167,12 @@ class _Layer:
 
     def __init__(self, config, image_shape, label_shape):
         if "keras_cv" in config:
-            _import_keras_cv()
+            need = (
+                "Layers of keras_cv need KerasCV, which computes with TensorFlow on every backend"
+            )
+            with needs_extra("cv", need):
+                import keras_cv  # noqa: F401
+            _tensorflow()
         self.layer = keras.saving.deserialize_keras_object(json.loads(config))
         draw_apart(self.layer)
         ancestors = type(self.layer).__mro__
@@ -212,11 +190,10 @@ class _Layer:
                 raise error from None
 
     def __call__(self, images, labels, rng):
-        inputs = {"images": images, "labels": labels}
         to_tensor, to_numpy = keras.ops.convert_to_tensor, keras.ops.convert_to_numpy
         if self.is_keras_cv:
-            to_tensor, to_numpy = _import_keras_cv().constant, np.asarray
-        inputs = {name: to_tensor(array) for name, array in inputs.items()}
+            to_tensor, to_numpy = _tensorflow()[0].constant, np.asarray
+        inputs = {"images": to_tensor(images), "labels": to_tensor(labels)}
         with python_random(self._seed(rng)):
             outputs = self.layer(inputs if self.takes_labels else inputs["images"], training=True)
         if not self.takes_labels:
@@ -230,21 +207,17 @@ class _Layer:
                 variable.assign(np.array([rng.integers(2**31 - 1), 0]))
         seed = int(rng.integers(2**31 - 1))
         if self.is_keras_cv:
-            _import_keras_cv().random.set_seed(seed)
-            _GENERATOR[0].reset_from_seed(seed)
+            tf, generator = _tensorflow()
+            tf.random.set_seed(seed)
+            generator.reset_from_seed(seed)
         return seed
 
 
-def _import_keras_cv():
-    """Imports KerasCV, and returns the TensorFlow that it computes with.
+@functools.cache
+def _tensorflow():
+    """TensorFlow, and its global generator, which a layer of KerasCV keeps when it is made."""
+    import tensorflow as tf
 
-    Layers of KerasCV keep the generator that is TensorFlow's global one when they are made.
-    """
-    need = "Layers of keras_cv need KerasCV, which computes with TensorFlow on every backend"
-    with needs_extra("cv", need):
-        import keras_cv  # noqa: F401
-        import tensorflow as tf
-    if not _GENERATOR:
-        _GENERATOR.append(tf.random.Generator.from_seed(0))
-        tf.random.set_global_generator(_GENERATOR[0])
-    return tf
+    generator = tf.random.Generator.from_seed(0)
+    tf.random.set_global_generator(generator)
+    return tf, generator

@@ -7,17 +7,18 @@ share holds for the whole batch, as in big_vision.
 import numpy as np
 
 
-def mix(images, labels, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
-    """Mixes a batch by `mixup` or `cutmix`; where both have an alpha, each is equally likely.
+def mix(batch, rng, mixup_alpha=0.0, cutmix_alpha=0.0):
+    """Mixes (images, labels, notes) by `mixup` or `cutmix`; of two alphas, each is equally likely.
 
     Images are uint8 or float32 of shape (batch, height, width, channels), and float32 where they
     were blended; labels are float32 of shape (batch, classes). An alpha of 0 means no mixing.
     """
+    images, labels, notes = batch
     if cutmix_alpha and (not mixup_alpha or rng.random() < 0.5):
-        return cutmix(images, labels, rng, cutmix_alpha)
+        return *cutmix(images, labels, rng, cutmix_alpha), notes
     if mixup_alpha:
-        return mixup(images, labels, rng, mixup_alpha)
-    return images, labels
+        return *mixup(images, labels, rng, mixup_alpha), notes
+    return batch
 
 
 def mixup(images, labels, rng, alpha):
@@ -41,16 +42,14 @@ def cutmix(images, labels, rng, alpha):
 
     Source: `rand_bbox`, train.py of clovaai/CutMix-PyTorch; https://arxiv.org/abs/1905.04899.
     """
-    height, width = images.shape[1:3]
-    side = np.sqrt(1 - rng.beta(alpha, alpha))
-    bounds = []
-    for length in (height, width):
-        half, center = int(length * side) // 2, int(rng.integers(length))
-        bounds.append(slice(max(center - half, 0), min(center + half, length)))
-    box = (slice(None), *bounds)
+    sides = images.shape[1:3]
+    share = np.sqrt(1 - rng.beta(alpha, alpha))
+    halves = [int(side * share) // 2 for side in sides]
+    centers = [int(rng.integers(side)) for side in sides]
+    rows, columns = (slice(max(c - half, 0), c + half) for c, half in zip(centers, halves))
     mixed = images.copy()
-    mixed[box] = np.roll(images, 1, axis=0)[box]
-    covered = np.float32(mixed[box][0, ..., 0].size / (height * width))
+    mixed[:, rows, columns] = np.roll(images, 1, axis=0)[:, rows, columns]
+    covered = np.float32(mixed[0, rows, columns, 0].size / (sides[0] * sides[1]))
     return mixed, _blended(labels, 1 - covered)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.pixels import pixels_of
+from keras_vit.data.pixels import bytes_of, pixels_of
 from keras_vit.data.preprocess import list_images
 from keras_vit.data.resize import pillow_resize
 
@@ -54,13 +54,11 @@ def naflex_inputs(images: Any, model: Any, max_patches: int = 256) -> dict[str, 
     mask = np.zeros((len(items), max_patches), "int32")
     shapes = np.zeros((len(items), 2), "int32")
     for i, item in enumerate(items):
-        pixels = pixels_of(item, model.channels)
-        if pixels.dtype != np.uint8:
-            pixels = np.rint(pixels * 255).astype(np.uint8)
+        pixels = bytes_of(pixels_of(item, model.channels), model.channels)
         size = naflex_size(pixels.shape[:2], patch, max_patches)
         pixels = pillow_resize(pixels, size, "bilinear").astype("float32") / 127.5 - 1.0
         rows, columns = shapes[i] = [side // p for side, p in zip(size, patch)]
-        cut = pixels.reshape(rows, patch[0], columns, patch[1], -1).transpose(0, 2, 1, 3, 4)
-        patches[i, : rows * columns] = cut.reshape(rows * columns, -1)
+        pixels = pixels.reshape(rows, patch[0], columns, patch[1], -1).transpose(0, 2, 1, 3, 4)
+        patches[i, : rows * columns] = pixels.reshape(rows * columns, -1)
         mask[i, : rows * columns] = 1
     return {"patches": patches, "mask": mask, "shapes": shapes}

@@ -14,10 +14,9 @@ from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 from keras_vit.workarounds import decode
 
 PATHS = (str, os.PathLike)
-_TURN = Image.Transpose
-# What makes an image of each EXIF orientation upright.
-_UPRIGHT = {2: _TURN.FLIP_LEFT_RIGHT, 3: _TURN.ROTATE_180, 4: _TURN.FLIP_TOP_BOTTOM}
-_UPRIGHT |= {5: _TURN.TRANSPOSE, 6: _TURN.ROTATE_270, 7: _TURN.TRANSVERSE, 8: _TURN.ROTATE_90}
+# What makes an image of each EXIF orientation, 2 to 8, upright.
+_UPRIGHT = """FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE
+    ROTATE_90""".split()
 
 # Pillow warns of every damaged tag by itself, of which only the orientation is read: 240 kB of EXIF
 # data make 20,000 warnings.
@@ -48,7 +47,7 @@ def open_image(source):
     tile = [tags.get(tag) for tag in (TiffImagePlugin.TILEWIDTH, TiffImagePlugin.TILELENGTH)]
     sizes = [image.size] + [tile] * all(isinstance(side, int) for side in tile)
     width, height = max(sizes, key=math.prod)
-    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+    if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):
         raise ValueError(
             f"an image or a tile of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "
             f"{Image.MAX_IMAGE_PIXELS}, to read it"
@@ -89,27 +88,28 @@ def pixels_of(image, channels, upright=True):
     if isinstance(image, (bytes, *PATHS)):
         with open_image(image) as opened:
             return pixels_of(opened, channels, upright)
-    picture = picture_of(image, channels, orientation(image) if upright else 1)
+    turned = orientation(image) if upright else 1
+    picture = picture_of(image, channels)
+    if turned > 1:
+        picture = picture.transpose(Image.Transpose[_UPRIGHT[turned - 2]])
     return np.asarray(picture).reshape(picture.height, picture.width, channels)
 
 
-def picture_of(image, channels, turned=1):
-    """A PIL image of any mode, lying as an EXIF orientation says, as an upright RGB or L one."""
+def picture_of(image, channels):
+    """A PIL image of any mode as an RGB or L one."""
     if channels not in (1, 3):
         raise ValueError(
             f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
         )
-    sixteen_bits = image.mode.startswith("I;16") or (
-        image.mode == "I" and image.format in ("PNG", "PPM")
-    )
-    if image.mode in ("I", "F") and not sixteen_bits:
-        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
-    if sixteen_bits:  # Pillow would clip at 255 and leave the image nearly white
+    is_deep = image.mode == "I" and image.format in ("PNG", "PPM")
+    if is_deep or image.mode.startswith("I;16"):
+        # Pillow would clip 16 bits at 255 and leave the image nearly white.
         pixels = np.asarray(image).astype(np.float32) / 257.0
         image = Image.fromarray((pixels + 0.5).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
     mode = "RGB" if channels == 3 else "L"
-    image = image if image.mode == mode else image.convert(mode)
-    return image if turned == 1 else image.transpose(_UPRIGHT[turned])
+    return image if image.mode == mode else image.convert(mode)
 
 
 @contextlib.contextmanager
@@ -134,7 +134,7 @@ def convert_channels(images, channels):
     if channels == present:
         return images
     if (present, channels) == (1, 3):
-        return np.repeat(images, 3, axis=-1)
+        return images.repeat(3, axis=-1)
     if (present, channels) != (3, 1):
         raise ValueError(
             "Only 1 -> 3 and 3 -> 1 channels can be converted. Received: images with "
@@ -173,19 +173,14 @@ def per_channel(preprocessing, channels):
 
     One number serves all channels if it is the same for all.
     """
-    arrays = []
-    for name in ("mean", "std"):
-        values = getattr(preprocessing, name)
-        if len(values) != channels:
-            if len(set(values)) > 1:
-                raise ValueError(
-                    f"{name} must have one number for each of the {channels} channels of the "
-                    f"images; preprocessing.for_channels({channels}) makes them. "
-                    f"Received: {name}={values}"
-                )
-            values = values[:1] * channels
-        arrays.append(np.array(values, np.float32))
-    return tuple(arrays)
+    mean, std = preprocessing.mean, preprocessing.std
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) not in (1, channels) and len(set(values)) > 1:
+            raise ValueError(
+                f"{name} must have one number for each of the {channels} channels of the images; "
+                f"preprocessing.for_channels({channels}) makes them. Received: {name}={values}"
+            )
+    return tuple(np.resize(np.array(values, np.float32), channels) for values in (mean, std))
 
 
 def shorter_side(source, rows, most=32):

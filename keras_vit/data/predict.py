@@ -1,6 +1,5 @@
 """Images in; names and probabilities, or values, out."""
 
-import dataclasses
 import functools
 import json
 import os
@@ -13,11 +12,10 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.data.pixels import pixels_of
-from keras_vit.data.preprocess import input_of, list_images, prepare, unreadable, warn_of_unreadable
+from keras_vit.data.preprocess import input_of, list_images, prepared
 from keras_vit.heads import check_one_head, errors_of, for_each, heads_of, split
 from keras_vit.models.trainer import one_look
-from keras_vit.outputs import Reading, known_of_end, reading_of
+from keras_vit.outputs import known_of_end, reading_of
 from keras_vit.text import follow, visible
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.workarounds import one_at_a_time
@@ -33,10 +31,8 @@ _SECONDS = 20  # without an answer; a firewall that drops packets never says no
 class Prediction(typing.NamedTuple):
     """One class that an image may show.
 
-    Attributes:
-        label: its name, or its number as text where the names are unknown.
-        index: its place among the logits.
-        probability: from 0 to 1.
+    `label` is its name, or its number as text where the names are unknown, and `index` its place
+    among the logits; `probability` is from 0 to 1.
     """
 
     label: str
@@ -53,10 +49,8 @@ class Prediction(typing.NamedTuple):
 class Value(typing.NamedTuple):
     """One number that a regression gives for an image.
 
-    Attributes:
-        label: its name, or its place as text where the names are unknown.
-        index: its place among the outputs.
-        value: the output itself.
+    `label` is its name, or its place as text where the names are unknown, and `index` its place
+    among the outputs; `value` is the output itself.
     """
 
     label: str
@@ -84,31 +78,28 @@ def predict(
 ) -> Any:
     """Classifies images, preprocessed as the weights of the model ask for.
 
-    The model decides what its outputs mean: `keras_vit.outputs.reading_of` tells how. Of a softmax
-    the probabilities of an image sum to 1; of sigmoids each class has its own. Of several heads
-    each is read by its own loss, or by `model.reading` and `model.class_names`, which are then
-    dicts {head: value}, as `top`, `class_names`, `threshold`, `reading` and `from_logits` may be.
+    The model decides what its outputs mean (`keras_vit.outputs.reading_of`). Of several heads each
+    is read by its own loss, or by `model.reading` and `model.class_names`, which are then dicts
+    {head: value}, as `top`, `class_names`, `threshold`, `reading` and `from_logits` may be.
 
     Args:
         model: gives outputs of shape (batch, classes), one or several with names (heads).
-        images: whatever `preprocess` takes with a model; `keras_vit.data.image_files` names the
-            images of a folder in the order of the result.
+        images: whatever `preprocess` takes with a model.
         top: how many classes to tell for each image; all of them if there are fewer.
-        class_names: sequence of names in the order of the outputs; by default
-            `model.class_names`, the names of `model.label_set`, or numbers. A single sigmoid may
-            have two names, those of its classes 0 and 1.
+        class_names: names in the order of the outputs; by default `model.class_names`, those of
+            `model.label_set`, or numbers. A single sigmoid may have two, of its classes 0 and 1.
         batch_size: images per call of the model; one of them is held at its full size at a time.
         threshold: tells only classes of at least this probability, which may be none.
         reading: `"softmax"`, `"sigmoid"` or `"values"`, instead of what the model says.
         from_logits: whether the outputs are logits; `"auto"` asks model and loss.
         skip_corrupt: whether files that do not exist or cannot be read are left out, with a
-            warning that names each, instead of being an error.
+            warning that names each.
         progress: whether to show a progress bar; None shows it on a terminal or in a notebook.
 
     Returns:
-        For each image, the list of its most probable classes as `Prediction`, best first; of a
-        regression, the list of all its outputs as `Value`, in their order; `None` for an
-        image that was left out. Of a model with several heads: {head: such a list}.
+        For each image, the list of its most probable classes as `Prediction`, best first; or of
+        all values as `Value`, in order; `None` for an image that was left out. Of a model with
+        several heads: {head: such a list}.
 
     Raises:
         FileNotFoundError: names the files that do not exist.
@@ -121,39 +112,38 @@ def predict(
     tellers = {}
     for head, its_options in for_each(heads or (None,), **options).items():
         with errors_of(head):
-            tellers[head] = teller_of(heads.get(head, model), **its_options)
+            tellers[head] = Teller(heads.get(head, model), **its_options)
     wanted = input_of(model)
-    items = list_images(images, channels := wanted[1], must_exist=not skip_corrupt)
-    read = functools.partial(pixels_of, channels=channels)
+    items = list_images(images, wanted[1], must_exist=not skip_corrupt)
     predictions = {head: [None] * len(items) for head in tellers}
     for start in follow(range(0, len(items), batch_size), model.name, progress=progress):
-        batch, errors = prepare(items[start : start + batch_size], read, *wanted)
-        errors = {start + index: error for index, error in errors.items()}
-        if errors and not skip_corrupt:
-            raise unreadable(items, errors)
-        warn_of_unreadable(items, errors)
-        kept = [start + index for index in range(len(batch)) if start + index not in errors]
-        if not kept:
+        rows = range(start, min(start + batch_size, len(items)))
+        batch, rows = prepared(items, wanted, rows, skip_corrupt)
+        if not rows:
             continue
-        batch = batch[np.array(kept) - start] if errors else batch
         with one_at_a_time(model), one_look({(id(model), "predict")}):  # prepared above
             parts = split(model.predict_on_batch(batch), heads, model.name)
         for head, outputs in parts.items():
             with errors_of(head):
-                rows = tellers[head].tell(keras.ops.convert_to_numpy(outputs))
-            for index, row in zip(kept, rows):
-                predictions[head][index] = row
+                told = tellers[head].tell(keras.ops.convert_to_numpy(outputs))
+            for row, best in zip(rows, told):
+                predictions[head][row] = best
     return predictions if heads else predictions[None]
 
 
-@dataclasses.dataclass
 class Teller:
-    """What `predict` makes of the outputs of a model, or of one of its heads."""
+    """What `predict` makes of the outputs of a model with one output, for its arguments."""
 
-    reading: Reading
-    names: Sequence[str]
-    top: int
-    threshold: float
+    def __init__(
+        self, model, top=5, class_names=None, threshold=None, reading=None, from_logits="auto"
+    ):
+        reading, self.names = reading_and_names(model, class_names, reading, from_logits)
+        if threshold is not None and (reading.name == "values" or not 0 <= threshold <= 1):
+            raise ValueError(
+                "threshold must be a probability in [0, 1], and the outputs those of classes. "
+                f"Received: threshold={threshold!r}, for outputs read as {reading.name!r}."
+            )
+        self.reading, self.top, self.threshold = reading, positive_int(top, "top"), threshold or 0
 
     def tell(self, outputs):
         """A list of `Prediction` or of `Value` for each row of outputs."""
@@ -168,19 +158,13 @@ class Teller:
         ]
 
 
-def teller_of(model, top=5, class_names=None, threshold=None, reading=None, from_logits="auto"):
-    """The `Teller` of a model with one output, for arguments as of `predict`."""
-    reading, names = reading_and_names(model, class_names, reading, from_logits)
-    if threshold is not None and (reading.name == "values" or not 0 <= threshold <= 1):
-        raise ValueError(
-            "threshold must be a probability in [0, 1], and the outputs those of classes. "
-            f"Received: threshold={threshold!r}, for outputs read as {reading.name!r}."
-        )
-    return Teller(reading, names, positive_int(top, "top"), threshold or 0)
-
-
 def reading_and_names(model, class_names=None, reading=None, from_logits="auto"):
-    """The `Reading` of a model and the names of its outputs, for arguments as of `predict`."""
+    """The `Reading` of a model and the names of its outputs, for arguments as of `predict`.
+
+    The names are those given, the model's, those of its label set, or numbers. Those of ImageNet
+    are read from the file that the environment variable KERAS_VIT_IMAGENET_CLASSES names, or else
+    downloaded once; if that fails, a warning says so and the names are numbers.
+    """
     check_one_head(model, "Reading its outputs at once")
     shape = getattr(model, "output_shape", None)
     if getattr(model, "num_classes", None) == 0 or not (
@@ -192,16 +176,7 @@ def reading_and_names(model, class_names=None, reading=None, from_logits="auto")
             f"num_classes={getattr(model, 'num_classes', None)}"
         )
     reading = reading_of(model, reading, from_logits)
-    return reading, resolve_class_names(model, reading.counts(shape[1]), class_names)
-
-
-def resolve_class_names(model, counts, class_names=None):
-    """The names of a model's classes: those given, its own, those of its label set, or numbers.
-
-    The names of ImageNet are read from the file that the environment variable
-    KERAS_VIT_IMAGENET_CLASSES names, or else downloaded once. If that fails, a warning says so and
-    the names are "0", "1", and so on. `counts` are the numbers of names that fit, the usual first.
-    """
+    counts = reading.counts(shape[1])  # of names that fit, the usual first
     names = known_of_end(model, "class_names") if class_names is None else class_names
     if names is None and known_of_end(model, "label_set") == IMAGENET_1K:
         names = imagenet_class_names(os.environ.get(IMAGENET_FILE))
@@ -213,7 +188,7 @@ def resolve_class_names(model, counts, class_names=None):
             f"class_names must be a sequence of {' or '.join(map(str, counts))} names in the order "
             f"of the outputs. Received: {names!r:.80}, of length {len(names)}"
         )
-    return names
+    return reading, names
 
 
 @functools.cache

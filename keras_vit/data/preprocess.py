@@ -1,9 +1,9 @@
 """From stored pixels - files, PIL images, arrays, or a list of them - to what models take."""
 
-import collections.abc
 import functools
 import os
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -27,9 +27,9 @@ def preprocess(
 ) -> np.ndarray:
     """Makes images of any kind and size what a model was trained on.
 
-    With a model, each image is read, resized, cropped and normalised as the authors of its
-    weights did it: `model.preprocessing` says how. With nothing but an array, its pixels are
-    mapped to [-1, 1], the value range of the authors' models, and keep their size.
+    With a model, each image is read, resized, cropped and normalised as `model.preprocessing`
+    says. With nothing but an array, its pixels are mapped to [-1, 1], the value range of the
+    authors' models, and keep their size.
 
     Args:
         images: a path, a PIL image, an array of shape (height, width, channels), or (height,
@@ -39,25 +39,31 @@ def preprocess(
             in it at any depth, in the order of `keras_vit.data.image_files`.
         model: a `VisionTransformer`, or any Keras model of images (batch, height, width,
             channels). One without `preprocessing` gets `Preprocessing()`, with a warning.
-        preprocessing: a `keras_vit.preprocessing.Preprocessing` instead of the model's.
-        image_size: int or (height, width) in pixels instead of the model's.
+        preprocessing, image_size: a `keras_vit.Preprocessing`, and int or (height, width) in
+            pixels, instead of the model's.
 
     Returns:
         float32 array of shape (images, height, width, channels). Grayscale becomes RGB and RGB
         grayscale as the model needs; transparency is dropped. Without a model there are as many
-        channels as `preprocessing.mean` has numbers. An array alone keeps its shape, and becomes
-        (x - 127.5) / 127.5 from uint8, 2x - 1 from floats.
+        channels as `preprocessing.mean` has numbers.
 
     Raises:
         FileNotFoundError, ValueError: names the files that do not exist or cannot be read; or an
             array has another shape, dtype or range; or the size or the channels are unknown.
     """
     if model is None and preprocessing is None and image_size is None:
-        return _to_unit_range(images)
-    items, batch, errors = _read(images, input_of(model, preprocessing, image_size))
-    if errors:
-        raise unreadable(items, errors)
-    return batch
+        images = np.asarray(images)
+        if images.dtype.kind in "USO" or images.ndim != 4:
+            raise ValueError(
+                "Without a model, images are an array of shape (images, height, width, channels): "
+                "pass images[None] for one image, and preprocess(images, model) for files. "
+                f"Received: no model, and an array of shape {images.shape}, dtype {images.dtype}"
+            )
+        check_pixels(images, "images")
+        middle = 127.5 if images.dtype == np.uint8 else 0.5
+        return (images.astype(np.float32) - middle) / middle
+    wanted = input_of(model, preprocessing, image_size)
+    return prepared(list_images(images, wanted[1]), wanted)[0]
 
 
 def preprocess_readable(images, model):
@@ -65,14 +71,43 @@ def preprocess_readable(images, model):
 
     They are files that do not exist or cannot be read; a warning names each.
     """
-    items, batch, errors = _read(images, input_of(model), must_exist=False)
+    wanted = input_of(model)
+    items = list_images(images, wanted[1], must_exist=False)
+    batch, kept = prepared(items, wanted, skip_corrupt=True)
+    return batch, sorted({*range(len(items))} - {*kept})
+
+
+def prepared(items, wanted, rows=None, skip_corrupt=False):
+    """(images, rows): some rows of `list_images` as `input_of` wants them, and which rows they are.
+
+    Those that cannot be read are an error, or left out with a warning that names each.
+    """
+    rows = range(len(items)) if rows is None else rows
+    read = functools.partial(pixels_of, channels=wanted[1])
+    batch, errors = prepare([items[row] for row in rows], read, *wanted)
+    if not errors:
+        return batch, [*rows]
+    errors = {rows[index]: error for index, error in errors.items()}
+    if not skip_corrupt:
+        reasons = [f"{_name(items, i)}: {type(e).__name__}: {e}" for i, e in errors.items()]
+        raise ValueError(
+            f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
+            f"{listed(reasons)}\nRepair them or leave them out."
+        )
     warn_of_unreadable(items, errors, stacklevel=4)
-    return np.delete(batch, list(errors), axis=0) if errors else batch, list(errors)
+    kept = [row for row in rows if row not in errors]
+    return batch[np.array(kept, int) - rows.start], kept
 
 
-def _read(images, wanted, must_exist=True):
-    items, channels = list_images(images, wanted[1], must_exist), wanted[1]
-    return items, *prepare(items, functools.partial(pixels_of, channels=channels), *wanted)
+def _name(items, index):
+    return items[index] if isinstance(items[index], PATHS) else f"images[{index}]"
+
+
+def warn_of_unreadable(items, errors, stacklevel=2):
+    """Warns of each image that cannot be read, by its path or its place; `errors` is by index."""
+    for index, error in errors.items():
+        text = f"{_name(items, index)}: {error} ({type(error).__name__}); it is left out"
+        warnings.warn(text, stacklevel=stacklevel + 1)
 
 
 def prepare(items, read, image_size, channels, preprocessing):
@@ -87,17 +122,13 @@ def prepare(items, read, image_size, channels, preprocessing):
         cannot be read, whose rows are not filled).
     """
     mean, std = per_channel(preprocessing, channels)
-
-    def fit(item):
-        pixels = read(item)
-        if pixels.dtype != np.uint8:
-            pixels = pixels.astype(np.float32) * np.float32(255)
-        return fit_image(pixels, image_size, preprocessing)
-
     batch, errors = np.zeros((len(items), *image_size, channels), np.float32), {}
     for index, item in enumerate(items):
         try:
-            batch[index] = normalized(fit(item), mean, std)
+            pixels = read(item)
+            if pixels.dtype != np.uint8:
+                pixels = pixels.astype(np.float32) * np.float32(255)
+            batch[index] = normalized(fit_image(pixels, image_size, preprocessing), mean, std)
         except MemoryError:
             raise
         # Pillow's decoders answer damaged files with errors of many unrelated types. None is
@@ -105,28 +136,6 @@ def prepare(items, read, image_size, channels, preprocessing):
         except Exception as error:
             errors[index] = error.with_traceback(None)  # which would keep the pixels
     return batch, errors
-
-
-def _name(items, index):
-    return items[index] if isinstance(items[index], PATHS) else f"images[{index}]"
-
-
-def unreadable(items, errors):
-    """The error about images that cannot be read; `errors` as of `prepare`."""
-    reasons = [
-        f"{_name(items, index)}: {type(error).__name__}: {error}" for index, error in errors.items()
-    ]
-    return ValueError(
-        f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
-        f"{listed(reasons)}\nRepair them or leave them out."
-    )
-
-
-def warn_of_unreadable(items, errors, stacklevel=2):
-    """Warns of each image that cannot be read, by its path or its place; as `unreadable`."""
-    for index, error in errors.items():
-        text = f"{_name(items, index)}: {error} ({type(error).__name__}); it is left out"
-        warnings.warn(text, stacklevel=stacklevel + 1)
 
 
 def input_of(model, preprocessing=None, image_size=None):
@@ -148,21 +157,26 @@ def input_of(model, preprocessing=None, image_size=None):
             "preprocessing must be a keras_vit.preprocessing.Preprocessing. "
             f"Received: {preprocessing!r}"
         )
-    shape = getattr(model, "input_shape", None)
-    has_shape = isinstance(shape, tuple) and len(shape) == 4
-    *sides, channels = shape[1:] if has_shape else (None, None, None)
-    size = image_size if image_size is not None else getattr(model, "image_size", None)
-    if size is None and inner is not None and None in sides:
+    *size, channels = _image_shape(model)
+    image_size = getattr(model, "image_size", None) if image_size is None else image_size
+    if image_size is not None:
+        size = pair(image_size, "image_size")
+    elif inner is not None and None in size:
         size, channels = inner.image_size, channels or inner.channels
-    size = sides if size is None else pair(size, "image_size")
-    channels = getattr(model, "channels", channels)
-    channels = len(preprocessing.mean) if model is None else channels
+    channels = len(preprocessing.mean) if model is None else getattr(model, "channels", channels)
     if None in (*size, channels):
         raise ValueError(
             "The model must tell the size and channels of its images; pass image_size=(height, "
-            f"width) if any size will do. Received: {type(model).__name__} with input_shape {shape}"
+            f"width) if any size will do. Received: {type(model).__name__} with input_shape "
+            f"{getattr(model, 'input_shape', None)}"
         )
-    return size, channels, preprocessing
+    return tuple(size), channels, preprocessing
+
+
+def _image_shape(model):
+    """(height, width, channels) of what a model takes, each of them `None` where it is unknown."""
+    shape = getattr(model, "input_shape", None)
+    return shape[1:] if isinstance(shape, tuple) and len(shape) == 4 else (None, None, None)
 
 
 def prepares_bytes(model):
@@ -182,16 +196,14 @@ def network_of_images(model, required=True):
     networks = {place: each for place, each in networks.items() if hasattr(each, "preprocessing")}
     if not networks:
         return None
-    first, *others = networks.values()
+    first = next(iter(networks.values()))
     advice = "Set model.preprocessing to what the model takes, or pass preprocessing=..."
-    wanted = lambda one: (one.preprocessing, one.image_size, one.channels)  # noqa: E731
-    if any(wanted(other) != wanted(first) for other in others):
-        listed = "; ".join(f"{place}: {each.preprocessing}" for place, each in networks.items())
-        raise ValueError(f"{model.name!r} has networks of different images: {listed}. {advice}")
-    shape = getattr(model, "input_shape", None)
-    sides = shape[1:] if isinstance(shape, tuple) and len(shape) == 4 else (None,) * 3
+    wanted = {(each.preprocessing, each.image_size, each.channels) for each in networks.values()}
+    if len(wanted) > 1:
+        text = "; ".join(f"{place}: {each.preprocessing}" for place, each in networks.items())
+        raise ValueError(f"{model.name!r} has networks of different images: {text}. {advice}")
     of_first = (*first.image_size, first.channels)
-    size = [side or of_network for side, of_network in zip(sides, of_first)]
+    size = [side or of_network for side, of_network in zip(_image_shape(model), of_first)]
     image = np.random.default_rng(0).uniform(-1, 1, (1, *size)).astype("float32")
     for place, each in networks.items():
         x = entering(model, each, image)
@@ -207,30 +219,30 @@ def network_of_images(model, required=True):
 
 def list_images(images, channels, must_exist=True):
     """A list of the paths, PIL images and arrays in `images`, checked without decoding a file."""
-    if hasattr(images, "__array__") and not isinstance(images, Image.Image):
-        array = np.asarray(images)
-        if array.ndim == 4:
-            return list(_checked(array, "images", channels))
-        images = [array]
-    is_one = isinstance(images, (*PATHS, Image.Image))
-    many = not is_one and isinstance(images, collections.abc.Iterable)
-    items = list(images) if many else [images]
+    if isinstance(images, (*PATHS, Image.Image)) or not isinstance(images, Iterable):
+        images = [images]
+    elif hasattr(images, "__array__"):
+        images = np.asarray(images)
+        if images.ndim == 4:
+            return list(_checked(images, "images", channels))
+        images = [images]
+    items = list(images)
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
     parts = [files_at(item) if isinstance(item, PATHS) else [item] for item in items]
     items = [item for part in parts for item in part]
     for index, item in enumerate(items):
-        if not isinstance(item, (*PATHS, Image.Image)):
-            if not hasattr(item, "__array__"):
-                raise ValueError(
-                    "images must be paths, PIL images or arrays, or a list of them. Received: item "
-                    f"{index} of type {type(item).__name__}"
-                )
-            array = np.asarray(item)
-            array = array[..., None] if array.ndim == 2 else array
-            items[index] = _checked(array, f"images[{index}]", channels, rank=3)
-    paths = [item for item in items if isinstance(item, PATHS)]
-    missing = [str(path) for path in paths if not os.path.exists(path)]
+        if isinstance(item, (*PATHS, Image.Image)):
+            continue
+        if not hasattr(item, "__array__"):
+            raise ValueError(
+                "images must be paths, PIL images or arrays, or a list of them. Received: item "
+                f"{index} of type {type(item).__name__}"
+            )
+        array = np.asarray(item)
+        array = array[..., None] if array.ndim == 2 else array
+        items[index] = _checked(array, f"images[{index}]", channels, rank=3)
+    missing = [str(x) for x in items if isinstance(x, PATHS) and not os.path.exists(x)]
     if missing and must_exist:
         raise FileNotFoundError(
             f"{len(missing)} of {len(items)} images do not exist. Received:\n" + listed(missing)
@@ -253,18 +265,3 @@ def _checked(array, name, channels, rank=4):
         )
     check_pixels(array, name)
     return array
-
-
-def _to_unit_range(images):
-    images = np.asarray(images)
-    if images.dtype.kind in "USO" or images.ndim != 4:
-        raise ValueError(
-            "Without a model, images are an array of shape (images, height, width, channels): "
-            "pass images[None] for one image, and preprocess(images, model) for files. "
-            f"Received: no model, and an array of shape {images.shape}, dtype {images.dtype}"
-        )
-    check_pixels(images, "images")
-    pixels, middle = images.astype(np.float32), 127.5 if images.dtype == np.uint8 else 0.5
-    pixels -= middle
-    pixels /= middle
-    return pixels

@@ -1,12 +1,18 @@
-"""Examples of a source, read and transformed; the next readable one in place of a damaged one."""
+"""Examples of a source on their way into a batch: read, decoded, cropped, flipped, augmented.
 
+The next readable example stands in for a damaged one.
+"""
+
+import math
 import warnings
 
 import numpy as np
+from PIL import Image
 
-from keras_vit.data.apply import apply
+from keras_vit.data.crops import CROPS
 from keras_vit.data.files import LISTED, listed
-from keras_vit.data.pixels import ImageError, bytes_of
+from keras_vit.data.pixels import ImageError, bytes_of, opened, orientation, picture_of, pixels_of
+from keras_vit.data.resize import cut, fit_image, resized
 
 LOST_AT_MOST = 4  # one in four examples may be unreadable
 
@@ -23,13 +29,12 @@ class Reader:
         self.channels, self.label_rows, self.training = channels, label_rows, training
 
     def __call__(self, row, rng):
-        notes, options = [], {"channels": self.channels, "upright": self.source.upright}
+        notes = []
         for candidate in self._candidates(row):
             try:
                 image, label = self._read(candidate)
-                if not isinstance(image, bytes):
-                    image = bytes_of(image, self.channels)
-                pixels = apply(self.transform, image, rng=rng, **options)
+                pixels = image if isinstance(image, bytes) else bytes_of(image, self.channels)
+                pixels = apply(self.transform, pixels, rng, self.channels, self.source.upright)
                 return pixels, self.label_rows.row(label), notes
             except ImageError as error:
                 notes.append((int(candidate), str(error)))
@@ -44,21 +49,96 @@ class Reader:
             raise ImageError(f"{type(error).__name__}: {error}") from error
 
     def _candidates(self, row):
+        """The row, and in training as many after it as may be unreadable, and one more."""
         yield row
-        if self.training:  # as many as may be unreadable, and one more
+        if self.training:
             first = int(np.flatnonzero(self.rows == row)[0]) + 1
-            tried = range(first, first + len(self.rows) // LOST_AT_MOST + 2)
-            yield from (self.rows[index % len(self.rows)] for index in tried)
+            tried = np.arange(first, first + len(self.rows) // LOST_AT_MOST + 2)
+            yield from self.rows.take(tried, mode="wrap")
 
     def collate(self, examples):
         """(images, label rows, notes) of a batch, without the examples that could not be read."""
-        images = [pixels for pixels, _, _ in examples if pixels is not None]
-        labels = [label for pixels, label, _ in examples if pixels is not None]
         notes = [note for _, _, notes in examples for note in notes]
-        if images:
-            return np.stack(images), np.stack(labels), notes
+        read = [(pixels, label) for pixels, label, _ in examples if pixels is not None]
+        if read:
+            return *map(np.stack, zip(*read)), notes
         shape = (0, *self.transform.image_size, self.channels)
         return np.zeros(shape, np.uint8), np.zeros((0, self.label_rows.width), np.float32), notes
+
+
+def apply(transform, image, rng=None, channels=3, upright=True):
+    """Applies a transform to one image.
+
+    Args:
+        transform: a `Transform`.
+        image: the bytes of an image file, or uint8 pixels of shape (height, width, channels).
+        rng: a `numpy.random.Generator`, which a random transform draws from.
+        channels: 3 for RGB or 1 for grayscale, of a file.
+        upright: whether to turn a file's image as its EXIF orientation says.
+
+    Returns:
+        Shape (*transform.image_size, channels), values 0..255: uint8, or float32 where the resize
+        keeps fractions; see `Transform.library`.
+
+    Raises:
+        ImageError: an image that cannot be decoded, or is too small or too long for the transform.
+
+    Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
+    """
+    if transform.crop in CROPS:
+        pixels = _cropped(transform, image, rng, channels, upright)
+    else:
+        pixels = _decoded(image, channels, upright)
+        pixels = fit_image(pixels, transform.image_size, transform.preprocessing)
+    if transform.flip and rng.random() < 0.5:
+        pixels = pixels[:, ::-1]
+    if pixels.dtype != np.uint8 and transform.is_random:
+        # An average of bytes passes 255 by a rounding error at most.
+        pixels = np.clip(pixels + np.float32(0.5), 0, 255).astype(np.uint8)
+    augmentations = transform.augmentations()
+    if not augmentations:
+        return pixels
+    pixels = np.ascontiguousarray(pixels)
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    for function, arguments in augmentations:
+        picture = function(picture, rng, *arguments)
+    return np.asarray(picture).reshape(pixels.shape)
+
+
+def _decoded(image, channels, upright):
+    """The uint8 pixels of the bytes of a file, or those that are given."""
+    if not isinstance(image, bytes):
+        return image
+    with opened(image) as file:
+        return pixels_of(file, channels, upright)
+
+
+def _cropped(transform, image, rng, channels, upright):
+    """The pixels of a random crop; a JPEG is decoded as small as the crop allows."""
+    crop = CROPS[transform.crop]
+    if transform.draft and isinstance(image, bytes):
+        with opened(image) as file:
+            if file.format == "JPEG" and not (upright and orientation(file) > 1):
+                box, size, window = crop(transform, (file.height, file.width), rng=rng)
+                top, left, height, width = _drafted(file, box, size)
+                picture = picture_of(file, channels)
+                picture = picture.crop((left, top, left + width, top + height))
+                pixels = pixels_of(picture, channels, upright=False)
+                return resized(pixels, size, transform.preprocessing, window)
+    pixels = _decoded(image, channels, upright)
+    box, size, window = crop(transform, pixels.shape[:2], rng=rng)
+    return resized(cut(pixels, box), size, transform.preprocessing, window)
+
+
+def _drafted(file, box, size):
+    """The box in a JPEG that is decoded at 1/2, 1/4 or 1/8 of its size, as far as `size` allows."""
+    height, width = file.height, file.width
+    enough = [math.ceil(a * new / old) for a, new, old in zip((height, width), size, box[2:])]
+    file.draft(None, (enough[1], enough[0]))
+    scales = file.height / height, file.width / width
+    starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
+    ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
+    return (*starts, *(end - start for start, end in zip(starts, ends)))
 
 
 class Unreadable(dict):

@@ -1,8 +1,7 @@
 """From any image size to the model's, with the arithmetic of the library it was trained with.
 
-TensorFlow's resizes are repeated here in NumPy, in float32 and in the order of its kernels, so
-that every backend feeds a model the same pixels: where a pipeline truncates to bytes, another
-rounding of the last bit already moves a pixel by one.
+TensorFlow's resizes are repeated here in NumPy, in float32 and in the order of its kernels: where a
+pipeline truncates to bytes, another rounding of the last bit already moves a pixel by one.
 """
 
 import math
@@ -13,22 +12,21 @@ from PIL import Image
 from keras_vit.data.pixels import ImageError
 from keras_vit.preprocessing import BY_PILLOW
 
+_HALF = np.float32(0.5)
 _TABLE = 1024  # TensorFlow tabulates its cubic kernel at so many places between two pixels
 
 
 def fit_image(image, image_size, preprocessing):
     """Resizes and crops one image to the size of a model.
 
-    `resize="squash"` makes of any image one of image_size / crop_fraction, rounded down, and
-    `"shortest"` one that covers as much; of both, the centre is cut out. With
-    `library="transformers"` the shorter side gets the smaller of the two numbers, and black fills
-    what the other may lack.
+    With `library="transformers"` the shorter side gets the smaller of the two numbers, and black
+    fills what the other may lack.
 
     Args:
         image: shape (height, width, channels); uint8, or float32 with values 0..255, which are
             rounded to bytes for the libraries that work on bytes.
         image_size: (height, width) in pixels.
-        preprocessing: a `keras_vit.preprocessing.Preprocessing`.
+        preprocessing: a `keras_vit.Preprocessing`.
 
     Returns:
         Array of shape (*image_size, channels), values 0..255: uint8, or float32 where the resize
@@ -52,18 +50,16 @@ def fit_image(image, image_size, preprocessing):
 def resized(image, size, preprocessing, window=None):
     """Resizes an image with the interpolation and the library of a `Preprocessing`.
 
-    Shapes: (height, width, channels) of uint8 or float32 -> (*size, channels), or that of the
-    window (top, left, height, width) of it. uint8 where the result has whole grey levels.
+    Shapes: (height, width, channels) -> (*size, channels), or that of the window (top, left,
+    height, width) of it. uint8 where the result has whole grey levels, else float32.
     """
     library, method = preprocessing.library, preprocessing.interpolation
-    if tuple(size) == image.shape[:2] or library in BY_PILLOW:
-        if tuple(size) != image.shape[:2]:
-            image = pillow_resize(image, size, method)
-        return image if window is None else cut(image, window)
-    pixels = tensorflow_resize(image, size, method, window)
-    if library == "tensorflow_uint8":
-        return np.clip(pixels, 0, 255).astype(np.uint8)
-    return pixels
+    is_same = tuple(size) == image.shape[:2]
+    if not is_same and library not in BY_PILLOW:
+        pixels = tensorflow_resize(image, size, method, window)
+        return pixels.clip(0, 255).astype(np.uint8) if library == "tensorflow_uint8" else pixels
+    image = image if is_same else pillow_resize(image, size, method)
+    return image if window is None else cut(image, window)
 
 
 def covering_size(sides, box, library="tensorflow"):
@@ -72,8 +68,7 @@ def covering_size(sides, box, library="tensorflow"):
     Source: torchvision's Resize and timm's ResizeKeepRatio; `resize_small` of big_vision, in
     float32 and in its order, because the rounding decides about a pixel.
     """
-    square = box[0] == box[1]
-    if library == "transformers" or (library == "pillow" and square):  # torchvision's Resize
+    if library == "transformers" or (library == "pillow" and box[0] == box[1]):  # torchvision's
         old, new = min(sides), min(box)
         return tuple(new if side == old else int(new * side / old) for side in sides)
     if library == "pillow":  # timm's ResizeKeepRatio
@@ -99,10 +94,10 @@ def cut(image, window):
     part = image[max(top, 0) : top + height, max(left, 0) : left + width]
     if part.shape[:2] == (height, width):
         return part
-    cut = np.zeros((height, width, image.shape[-1]), image.dtype)
+    black = np.zeros((height, width, image.shape[-1]), image.dtype)
     above, before = max(-top, 0), max(-left, 0)
-    cut[above : above + part.shape[0], before : before + part.shape[1]] = part
-    return cut
+    black[above : above + part.shape[0], before : before + part.shape[1]] = part
+    return black
 
 
 def pillow_resize(image, size, method):
@@ -111,15 +106,13 @@ def pillow_resize(image, size, method):
     Shapes: (height, width, channels) -> (*size, channels), uint8 rounded, or float32.
     """
     _check_memory(image, size, size[1] * max(size[0], len(image)))
-
-    def resized(pixels):
-        picture = Image.fromarray(np.ascontiguousarray(pixels))
-        return np.asarray(picture.resize((size[1], size[0]), Image.Resampling[method.upper()]))
-
-    if image.shape[-1] == 3 and image.dtype == np.uint8:
-        return resized(image)
     # Pillow has no mode for floats in colour, or for other numbers of channels.
-    return np.stack([resized(plane) for plane in np.moveaxis(image, -1, 0)], axis=-1)
+    is_rgb = image.shape[-1] == 3 and image.dtype == np.uint8
+    planes = [image] if is_rgb else np.moveaxis(image, -1, 0)
+    pictures = [Image.fromarray(np.ascontiguousarray(plane)) for plane in planes]
+    method = Image.Resampling[method.upper()]
+    planes = [np.asarray(each.resize((size[1], size[0]), method)) for each in pictures]
+    return planes[0] if is_rgb else np.stack(planes, axis=-1)
 
 
 def _check_memory(image, size, pixels):
@@ -172,15 +165,10 @@ def _along(weights, axis, channels):
     return weights[:, None] if axis == 0 else np.repeat(weights, channels)
 
 
-def _places(scale, wanted):
-    """Where the centres of new pixels lie among the old ones, 0 being the centre of the first."""
-    return (wanted.astype(np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
-
-
 def _bilinear(image, axis, scale, wanted):
     """low + (high - low) * fraction along an axis."""
     last, channels = image.shape[axis] - 1, image.shape[-1]
-    place = _places(scale, wanted)
+    place = (wanted.astype(np.float32) + _HALF) * scale - _HALF  # of centres among the old ones
     below = np.floor(place)
     low = _lines(image, axis, np.maximum(below, 0).astype(int))
     high = _lines(image, axis, np.minimum(np.ceil(place), last).astype(int))
@@ -192,7 +180,7 @@ def _bilinear(image, axis, scale, wanted):
 
 def _bicubic_taps(old, scale, wanted):
     """The four old pixels that make each new one, and their weights: (indices, weights)."""
-    place = _places(scale, wanted)
+    place = (wanted.astype(np.float32) + _HALF) * scale - _HALF
     below = np.floor(place)
     # The table has Keys's kernel, a = -0.5, from 0 to 1 and from 1 to 2 pixels from its centre.
     x, a = np.arange(_TABLE + 1) / _TABLE, -0.5

@@ -10,14 +10,12 @@ from keras_vit.heads import map_heads
 # What labels are: the number of the only class; one 0 or 1 for each class; one or more values.
 PROBLEMS = ("single_label", "multi_label", "regression")
 HELD_OUT = ("test", "validation")  # parts; in memory the first one is the test set
-# What people call the parts, in any case, also "training_set", "test-images" or "ValData".
-_CALLED = re.compile(
-    r"""(?:(?P<train>train|training)
-         |(?P<validation>val|valid|validation|dev|development)
-         |(?P<test>test|testing|eval|evaluation))
-        (?:[-_ ]?(?:set|data|dataset|images|split))?""",
-    re.IGNORECASE | re.VERBOSE,
-)
+_NAMES = {  # what people call the parts
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation", "dev", "development"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_ENDINGS = re.compile(r"[-_ ]?(set|data|dataset|images|split)\Z")
 _SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
 _BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"
@@ -25,9 +23,12 @@ _PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")
 
 
 def part_of(name):
-    """`"train"`, `"validation"` or `"test"` for a name that people give that part; else None."""
-    match = _CALLED.fullmatch(name)
-    return match and match.lastgroup
+    """`"train"`, `"validation"` or `"test"` for a name that people give that part; else None.
+
+    It may be in any case, and also "training_set", "test-images" or "ValData".
+    """
+    stem = _ENDINGS.sub("", name.lower())
+    return next((part for part, names in _NAMES.items() if stem in names), None)
 
 
 class Source:
@@ -104,21 +105,19 @@ class Source:
 def parse_split(split, sizes):
     """The rows that a split takes from the parts of a dataset: a list of (part, start, stop).
 
-    Args:
-        split: such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
-            Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
-        sizes: name of each part -> number of its examples. Other names that people give a part
-            mean it, such as "valid" and "val" for "validation". If a set has only one of the parts
-            validation and test, both names mean it. If there is a part `"all"`, every name means
-            it.
+    A split is such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
+    Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
+
+    `sizes` is {part: number of examples}. Other names that people give a part mean it, such as
+    "val" for "validation". If a set has only one of the parts validation and test, both names mean
+    it. If there is a part `"all"`, every name means it.
     """
 
-    def refused(reason=""):
-        parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
-        return ValueError(
-            f"split must be one of {parts}, a slice of one by rows or percents, such as "
-            f"'train[:98%]', or several joined by '+'. Received: split={split!r}{reason}"
-        )
+    parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
+    refusal = (
+        f"split must be one of {parts}, a slice of one by rows or percents, such as "
+        f"'train[:98%]', or several joined by '+'. Received: split={split!r}"
+    )
 
     def row(bound, size, default):
         if bound is None:
@@ -126,39 +125,35 @@ def parse_split(split, sizes):
         percent = bound.endswith("%")
         row = round(float(bound[:-1]) * size / 100.0) if percent else int(bound)
         if abs(row) > size:
-            raise refused(f", which reaches outside the {size} examples")
+            raise ValueError(f"{refusal}, which reaches outside the {size} examples")
         return row + size if row < 0 else row
 
     slices = []
-    for piece in split.split("+") if isinstance(split, str) else [""]:
+    for piece in str(split).split("+"):
         match = _PART.fullmatch(piece.strip())
-        if match is None:
-            raise refused()
-        name, start, stop = match.groups()
+        name, start, stop = match.groups() if match else (None, None, None)
         part = name if name in sizes else _nearest_part(name, sizes)
         if part is None:
-            raise refused()
+            raise ValueError(refusal)
         if start and stop and start.endswith("%") != stop.endswith("%"):
-            raise refused(", whose ends must be both rows or both percents")
-        size = sizes[part]
-        first, last = row(start, size, 0), row(stop, size, size)
+            raise ValueError(f"{refusal}, whose ends must be both rows or both percents")
+        first, last = row(start, sizes[part], 0), row(stop, sizes[part], sizes[part])
         if first < last:
             slices.append((part, first, last))
     if not slices:
-        raise refused(", which has no examples")
+        raise ValueError(f"{refusal}, which has no examples")
     return slices
 
 
 def _nearest_part(name, parts):
     """The part that a name means where no part has that very name, or None."""
-    part = part_of(name)
+    part = part_of(name or "")
     if part and "all" in parts:
         return "all"
-    called = [other for other in parts if part_of(other) == part]
-    held_out = [other for other in parts if part_of(other) in HELD_OUT]
-    if part in HELD_OUT and not called:
-        called = held_out
-    return called[0] if part and len(called) == 1 else None
+    meant = [other for other in parts if part and part_of(other) == part]
+    if part in HELD_OUT and not meant:
+        meant = [other for other in parts if part_of(other) in HELD_OUT]
+    return meant[0] if len(meant) == 1 else None
 
 
 def starts_training(split):

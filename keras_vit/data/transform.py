@@ -1,15 +1,13 @@
-"""What happens to one image on its way into a model: a value, and the functions it names.
-
-A crop is a function in `crops.CROPS`, an augmentation one in `augment.AUGMENTATIONS`.
-"""
+"""What happens to one image on its way into a model: a value, and the functions it names."""
 
 import dataclasses
+import functools
 import math
 
 from keras_vit.checks import check_choice, pair, positive_int
 from keras_vit.data.augment import AUGMENTATIONS
 from keras_vit.data.crops import CROPS
-from keras_vit.preprocessing import BY_PILLOW, INTERPOLATIONS, LIBRARIES, Preprocessing
+from keras_vit.preprocessing import BY_PILLOW, Preprocessing
 from keras_vit.text import brief
 
 # Crops without chance, and what `Preprocessing.resize` calls them. `CROPS` has the random ones.
@@ -20,6 +18,7 @@ RESIZES = {
     "squash": "squash",
 }
 CENTERED = ("resize_small_center", "squash_center")
+_SAME = {"crop_fraction": "resize_small", "round_to_uint8": "library", "value_range": "mean"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,33 +26,27 @@ class Transform:
     """The geometry, augmentation and normalisation of the images of a recipe.
 
     In the order in which they happen: crop and resize, flip, affine map, augmentations by name,
-    RandAugment; and, once a batch stands, the value range or mean and standard deviation. What is
-    not left to chance is done as `keras_vit.data.preprocess` does it, by `preprocessing`.
+    RandAugment; and, once a batch stands, the normalisation. What is not left to chance is done as
+    `keras_vit.data.preprocess` does it, by `preprocessing`.
 
     Attributes:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
         crop: one of
 
-            - `"inception"`: a random box of `area` and `ratio`, resized (training; TensorFlow's);
-            - `"random_resized"`: the same with the shares of torchvision's `RandomResizedCrop`,
-              whose boxes are larger on average (training);
-            - `"resize_small_random"`: the shorter side resized to `resize_small`, then a random
-              window (training, big_vision's `resmall_crop`);
-            - `"squash_random"`: resized to a square of `resize_small` without regard to the aspect
-              ratio, then a random window (training, BiT-HyperRule);
-            - `"pad_random"`: `padding` pixels around, then a random window (small images);
-            - `"resize_small_center"`: the shorter side resized to `resize_small`, then the middle;
-            - `"squash_center"`: resized to a square of `resize_small` (or, for an `image_size` that
-              is none, in its proportion) without regard to the aspect ratio, then the middle (the
-              authors' few-shot evaluation);
+            - `"inception"`: a random box of `area` and `ratio`, resized, as TensorFlow draws it;
+            - `"random_resized"`: as torchvision draws it, whose boxes are larger on average;
+            - `"resize_small_random"`: the shorter side to `resize_small`, then a random window;
+            - `"squash_random"`: to a square of `resize_small`, then a random window;
+            - `"pad_random"`: `padding` pixels of zeros on each side, then a random window;
+            - `"resize_small_center"`: the shorter side to `resize_small`, then the middle;
+            - `"squash_center"`: to a square of `resize_small`, or what has the proportion of
+              `image_size`, then the middle;
             - `"center_square"`: the largest square in the middle, resized;
-            - `"squash"`: resized without regard to the aspect ratio.
-        area: smallest and largest share of the image that such a random box covers.
-        ratio: smallest and largest width / height of such a random box.
-        resize_small: shorter side in front of a window, or side of the square, in pixels.
-        crop_fraction: of `"resize_small_center"` and `"squash_center"` instead of `resize_small`:
-            the share of a side that the middle is, at any `image_size`.
-        padding: pixels of zeros on each side in front of a `"pad_random"` window.
+            - `"squash"`: resized. What is squashed loses its aspect ratio.
+        area, ratio: smallest and largest share of the image, and width / height, of a random box.
+        resize_small: in pixels; or, of crops that end with `_center`,
+        crop_fraction: the share of a side that the middle is, at any `image_size`.
+        padding: in pixels.
         flip: whether half of the images are mirrored.
         affine: (rotation in degrees, change of size, move), the largest either way, the last two
             as shares of the image, or `None`.
@@ -66,15 +59,13 @@ class Transform:
         round_to_uint8: short for `library="tensorflow_uint8"`, which truncates to whole grey
             levels, as big_vision's pipelines do.
         value_range: what 0 and 255 become; or
-        mean, std: of each channel of images with values in [0, 1], as a tuple of one number per
-            channel: an image x becomes (x - mean) / std.
+        mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
         draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
-            crop is still larger than the result. That is several times as fast and smooths what
-            the resize would skip; `False` decodes in full, as the authors do. A transform without
-            chance always does.
+            crop is still larger than the result: several times as fast, and smoother than the
+            authors' resize, which skips pixels. Others decode in full.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value out of its range, or two fields that say the same.
     """
 
     image_size: tuple[int, int]
@@ -104,14 +95,9 @@ class Transform:
         _check(self)
         _ = self.preprocessing  # which checks the rest
 
-    @property
-    def is_random(self):
-        """Whether two applications may differ."""
-        return self.crop not in RESIZES or self.flip or bool(self.augmentations())
-
-    @property
+    @functools.cached_property
     def preprocessing(self):
-        """The `Preprocessing` of what is not left to chance, which predicts as this tests.
+        """The `Preprocessing` that predicts as this tests: it has one of fields that say the same.
 
         Where the crop is random, the whole image is resized.
         """
@@ -120,21 +106,24 @@ class Transform:
             fraction = (side := max(self.image_size)) / self.resize_small
             while math.floor(side / fraction) < self.resize_small:  # by a rounding error
                 fraction = math.nextafter(fraction, 0)
-        if self.mean is None:
+        mean, std, library = self.mean, self.std, self.library
+        if mean is None:
             low, high = self.value_range
             mean, std = (-low / (high - low),) * 3, (1 / (high - low),) * 3
-        else:
-            mean, std = self.mean, self.std
-        library = self.library or ("tensorflow_uint8" if self.round_to_uint8 else "tensorflow")
+        if library is None:
+            library = "tensorflow_uint8" if self.round_to_uint8 else "tensorflow"
         resize = RESIZES.get(self.crop, "squash")
         return Preprocessing(mean, std, resize, fraction, self.interpolation, library)
+
+    @property
+    def is_random(self):
+        """Whether two applications may differ."""
+        return self.crop not in RESIZES or self.flip or bool(self.augmentations())
 
     def like(self, preprocessing, crop=True):
         """The transform whose images are normalised and resized as a `Preprocessing` says.
 
-        Args:
-            crop: whether the crop is that of the preprocessing too, which leaves nothing of it to
-                chance; flip and augmentations stay.
+        With `crop` they are cropped so, too, which leaves nothing of the crop to chance.
         """
         p, changes = preprocessing, {"value_range": (-1.0, 1.0), "mean": None, "std": None}
         if {*p.mean, *p.std} != {0.5}:  # which that range stands for
@@ -143,8 +132,7 @@ class Transform:
         changes["library"] = p.library if p.library in BY_PILLOW else None
         changes["round_to_uint8"] = p.library == "tensorflow_uint8"
         if crop:
-            names = {resize: name for name, resize in RESIZES.items()}
-            name = names[p.resize]
+            name = {resize: name for name, resize in RESIZES.items()}[p.resize]
             if name == "squash" and p.crop_fraction != 1:
                 name = "squash_center"
             fraction = p.crop_fraction if name in CENTERED else None
@@ -166,45 +154,42 @@ class Transform:
         return [(AUGMENTATIONS[name], arguments) for name, *arguments in steps]
 
 
-def _check(transform):
-    def require(name, holds, rule):
-        if not holds:
-            raise ValueError(f"{name} must be {rule}. Received: {brief(getattr(transform, name))}.")
-
-    crop, smaller = transform.crop, transform.resize_small or 0
-    check_choice("crop", crop, (*CROPS, *RESIZES))
-    check_choice("interpolation", transform.interpolation, INTERPOLATIONS)
-    check_choice("library", transform.library, (None, *LIBRARIES))
-    given = transform.crop_fraction is not None
-    require("crop_fraction", not given or crop in CENTERED, f"None unless crop is of {CENTERED}")
-    both = given and transform.resize_small is not None
-    require("crop_fraction", not both, "None beside resize_small, which says the same")
-    cuts = crop.startswith(("resize_small", "squash_")) and not given
-    fits = not cuts or smaller >= max(transform.image_size)
-    require("resize_small", fits, f"at least image_size={transform.image_size} for crop={crop!r}")
-    both = transform.library is not None and transform.round_to_uint8
-    require("round_to_uint8", not both, "False beside library, which says it")
-    both = (transform.mean is None) != (transform.std is None)
-    require("mean", not both, f"given with std, or neither; std={brief(transform.std)}")
-    both = transform.mean is not None and tuple(transform.value_range) != (-1, 1)
-    require("value_range", not both, "left out beside mean and std, which say it")
-    low, high = transform.area
-    require("area", 0 < low <= high <= 1, "(low, high), above 0 and at most 1")
-    low, high = transform.ratio
-    require("ratio", 0 < low <= high, "(low, high), above 0")
-    low, high = transform.value_range
-    require("value_range", low < high, "(low, high)")
-    require("draft", isinstance(transform.draft, bool), "True or False")
-    if transform.padding != 0:
-        positive_int(transform.padding, "padding")
-    for step in transform.augment:
+def _check(t):
+    """Raises a ValueError that names the field of a transform that is out of its range."""
+    check_choice("crop", t.crop, (*CROPS, *RESIZES))
+    for step in t.augment:
         check_choice("augmentation", step if isinstance(step, str) else step[0], (*AUGMENTATIONS,))
-    rotation, scale, shift = (0, 0, 0) if transform.affine is None else transform.affine
-    fits = min(rotation, scale, shift) >= 0 and scale < 1
-    require("affine", fits, "(rotation, scale, shift), none negative and scale below 1")
-    match (0, 0) if transform.randaugment is None else transform.randaugment:
+    if t.padding != 0:
+        positive_int(t.padding, "padding")
+    (least, most), (narrow, broad), (black, white) = t.area, t.ratio, t.value_range
+    rotation, scale, shift = (0, 0, 0) if t.affine is None else t.affine
+    match (0, 0) if t.randaugment is None else t.randaugment:
         case (int(operations), int(magnitude) | float(magnitude)):
-            fits = operations >= 0 and 0 <= magnitude < math.inf
+            draws = operations >= 0 and 0 <= magnitude < math.inf
         case _:
-            fits = False
-    require("randaugment", fits, "(operations, magnitude), such as (2, 10), or None")
+            draws = False
+    is_share, is_centered = t.crop_fraction is not None, t.crop in CENTERED
+    cuts = is_centered or t.crop in ("resize_small_random", "squash_random")
+    fits = not cuts or is_share or (t.resize_small or 0) >= max(t.image_size)
+    turns = min(rotation, scale, shift) >= 0 and scale < 1
+    rules = {  # each begins with the field that it is about
+        "area must be (low, high), above 0 and at most 1": 0 < least <= most <= 1,
+        "ratio must be (low, high), above 0": 0 < narrow <= broad,
+        "value_range must be (low, high)": black < white,
+        "affine must be (rotation, scale, shift), none negative and scale below 1": turns,
+        "randaugment must be (operations, magnitude), such as (2, 10), or None": draws,
+        "draft must be True or False": isinstance(t.draft, bool),
+        f"resize_small must be at least image_size={t.image_size} for crop={t.crop!r}": fits,
+        f"crop_fraction must be None unless crop is of {CENTERED}": is_centered or not is_share,
+        f"mean must be given with std, or neither; std={brief(t.std)}": (
+            (t.mean is None) == (t.std is None)
+        ),
+    }
+    given = {f.name for f in dataclasses.fields(t) if getattr(t, f.name) != f.default}
+    for name, other in _SAME.items():
+        rules[f"{name} must be left out beside {other}, which says the same"] = (
+            not {name, other} <= given
+        )
+    for rule, holds in rules.items():
+        if not holds:
+            raise ValueError(f"{rule}. Received: {brief(getattr(t, rule.split()[0]))}.")

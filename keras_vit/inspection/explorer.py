@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
-from keras_vit.data.predict import teller_of
+from keras_vit.data.predict import Teller
 from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
@@ -243,7 +243,7 @@ def _of_head(model, images, top, class_names=None):
     shape = model.output_shape
     if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
         return [([], [])] * len(images)
-    teller = teller_of(model, top, class_names)
+    teller = Teller(model, top, class_names)
     # Of two names for one sigmoid, that of its probability.
     teller.names = teller.names[-shape[1] :]
     outputs = forward.outputs(model, model.outputs, images, 8)

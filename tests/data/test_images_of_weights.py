@@ -13,7 +13,7 @@ from PIL import Image
 import keras_vit
 from keras_vit import VisionTransformer, evaluation, preprocessing, recipes, training
 from keras_vit.data import Transform, pipeline, preprocess
-from keras_vit.data.apply import apply
+from keras_vit.data.reader import apply
 from tests.data.pipeline_cases import tagged
 from tests.data.test_transforms import photographs, rng
 from tests.support import refuses

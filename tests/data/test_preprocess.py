@@ -12,8 +12,8 @@ from PIL import Image
 
 from keras_vit import VisionTransformer
 from keras_vit.data import Transform, preprocess
-from keras_vit.data.apply import apply
 from keras_vit.data.pixels import normalized, per_channel, pixels_of
+from keras_vit.data.reader import apply
 from keras_vit.preprocessing import GOOGLE, HUGGING_FACE, TIMM, Preprocessing
 from tests.data.pipeline_cases import tagged
 from tests.data.test_resize import IMAGENET, model_of, photographs

@@ -10,9 +10,9 @@ from PIL import Image
 
 from keras_vit import recipes
 from keras_vit.data import Transform, preprocess
-from keras_vit.data.apply import apply
 from keras_vit.data.crops import inception_box, random_window
 from keras_vit.data.pixels import normalized, per_channel
+from keras_vit.data.reader import apply
 from tests.data.pipeline_cases import encoded, tagged
 from tests.support import refuses
 

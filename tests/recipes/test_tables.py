@@ -5,7 +5,7 @@ import pytest
 
 from keras_vit import data, recipes
 from keras_vit.data import Transform
-from keras_vit.data.apply import apply
+from keras_vit.data.reader import apply
 
 pytestmark = pytest.mark.any_backend
 
