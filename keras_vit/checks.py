@@ -61,16 +61,11 @@ def known(sides):
 
 
 def grid_of(image_size, patch_size, in_pairs=False):
-    """The (rows, columns) of patches of an image.
-
-    Args:
-        image_size: int or (height, width), in pixels.
-        patch_size: int or (height, width), in pixels.
-        in_pairs: as in `bounded`.
+    """The (rows, columns) of patches of an image; sizes are ints or (height, width), in pixels.
 
     Raises:
         ValueError: the patches do not tile the image, with the nearest sizes that fit, or are
-            more than any model has a place for.
+            more than any model has a place for; see `bounded`.
     """
     image_size, patch_size = pair(image_size, "image_size"), pair(patch_size, "patch_size")
     if any(side % patch for side, patch in zip(image_size, patch_size)):
@@ -86,10 +81,7 @@ def grid_of(image_size, patch_size, in_pairs=False):
 
 
 def bounded(grid, image_size, in_pairs=False):
-    """The grid of an image, unless it has so many patches that positions alone fill a memory.
-
-    `in_pairs` is whether a model keeps a number for each pair of patches.
-    """
+    """The grid of an image, unless its patches are too many, or `in_pairs` the pairs of them."""
     most = MAX_PAIRED if in_pairs else MAX_PATCHES
     if grid[0] * grid[1] > most:
         raise ValueError(
@@ -131,11 +123,9 @@ def unit_counts(value, name, least=0):
 def choice(default, of=None, compared=False):
     """A field of a variant that a builder inherits from the checkpoint, unless it is an argument.
 
-    Args:
-        default: its value.
-        of: the values that it may have, or `None` where `check_choices` does not know them.
-        compared: whether weights of a checkpoint with another value fit too. The model then
-            computes other numbers than that of the checkpoint, and the load report names the field.
+    `of` are the values that it may have, if `check_choices` knows them. It is `compared` if weights
+    of a checkpoint with another value fit too: the model then computes other numbers than that of
+    the checkpoint, and the load report names the field.
     """
     marks = {"of": of, "inherited": True, "compared": compared}
     return dataclasses.field(default=default, metadata=marks)
@@ -144,19 +134,20 @@ def choice(default, of=None, compared=False):
 def check_choices(variant):
     """Raises a ValueError where a field of a dataclass has none of the values of its `choice`."""
     for field in dataclasses.fields(variant):
-        if field.metadata.get("of"):
-            check_choice(field.name, getattr(variant, field.name), field.metadata["of"])
+        if choices := field.metadata.get("of"):
+            check_choice(field.name, getattr(variant, field.name), choices)
 
 
 def check_names(variant, names, further=()):
     """Raises a ValueError where a name is neither a field of a dataclass nor a further one."""
-    known = [field.name for field in dataclasses.fields(variant)] + list(further)
+    known = [*(field.name for field in dataclasses.fields(variant)), *further]
     for name in names:
-        if name not in known:
-            here = [name_here for name_here, others in ELSEWHERE.items() if name in others.split()]
-            if not here or (here[0].isidentifier() and here[0] not in known):
-                raise unknown("argument", name, known)
-            raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here[0]}.")
+        if name in known:
+            continue
+        here = next((here for here, others in ELSEWHERE.items() if name in others.split()), None)
+        if here is None or (here.isidentifier() and here not in known):
+            raise unknown("argument", name, known)
+        raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here}.")
 
 
 # Arguments here, and what they are called in timm, Hugging Face, torchvision, keras.applications,

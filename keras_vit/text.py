@@ -24,14 +24,11 @@ def visible(text, keep=""):
         if "\udc80" <= character <= "\udcff":  # as which Python keeps a byte of a file name
             return f"\\x{ord(character) - 0xDC00:x}"
         obeyed = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-        if obeyed and character not in _JOINERS:
+        if obeyed and character not in _JOINERS + keep:
             return character.encode("unicode_escape").decode()
         return character
 
-    text = str(text)
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c if c in keep else shown(c) for c in text)
+    return "".join(map(shown, str(text)))
 
 
 def markdown(text):
@@ -63,9 +60,8 @@ def csv_cell(value):
 def abridged(text, longest=4000):
     """A text, without its middle where it is longer."""
     left_out, half = len(text) - longest, longest // 2
-    if left_out <= 0:
-        return text
-    return f"{text[:half]} [... {left_out} characters are left out ...] {text[-half:]}"
+    middle = f"{text[:half]} [... {left_out} characters are left out ...] {text[-half:]}"
+    return middle if left_out > 0 else text
 
 
 def brief(value):
@@ -74,12 +70,9 @@ def brief(value):
 
 
 def table(rows, header=None, left=1):
-    """Rows as aligned columns of plain text, drawn by rich.
+    """Rows, sequences of cells of one length, as columns of plain text as of `visible`.
 
-    Args:
-        rows: sequences of cells of one length; see `visible` for what they show.
-        header: names of the columns, or `None` for no header.
-        left: how many columns are aligned on the left; the others are aligned on the right.
+    `left` is how many columns are aligned on the left; the others are aligned on the right.
     """
     from rich.console import Console
     from rich.table import Table
@@ -123,12 +116,10 @@ def nearest(word, known, count=3):
 
 
 def unknown(noun, word, known, argument=None, listed=None):
-    """The ValueError for a name that does not exist, with the nearest names and all of them.
+    """The ValueError for a word that is none of the known names, with the nearest and all of them.
 
     Args:
         noun: what the name should be of, such as `"VTAB task"`.
-        word: what was received.
-        known: the names that exist.
         argument: the argument that received it; `None` for the last word of `noun`.
         listed: the call that prints all names, if they are too many for a message.
     """

@@ -23,11 +23,11 @@ def output_place(path, folder=False):
     Raises:
         ValueError: something else is there, or links that lead in a circle.
     """
-    noun, fits = ("folder", stat.S_ISDIR) if folder else ("file", stat.S_ISREG)
+    noun, letter = ("folder", "d") if folder else ("file", "-")
     try:
-        mode = os.stat(path).st_mode
+        present = stat.filemode(os.stat(path).st_mode)[0]
     except FileNotFoundError:  # nothing yet, or a link to nothing yet
-        mode = None
+        present = letter
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
@@ -35,13 +35,12 @@ def output_place(path, folder=False):
             f"The links at an output path lead in a circle. Received: {os.fspath(path)!r}; delete "
             "them, or choose another path."
         ) from error
-    if mode is not None and not fits(mode):
-        names = {stat.S_ISDIR: "a folder", stat.S_ISREG: "a file", stat.S_ISFIFO: "a pipe"}
-        names |= {stat.S_ISSOCK: "a socket"}
-        received = next((name for is_so, name in names.items() if is_so(mode)), "a device")
+    if present != letter:
+        names = {"d": "a folder", "-": "a file", "p": "a pipe", "s": "a socket"}
         raise ValueError(
             f"An output must be a {noun}, a new one or one to replace. Received: "
-            f"{os.fspath(path)!r}, which is {received}; move it away, or choose another path."
+            f"{os.fspath(path)!r}, which is {names.get(present, 'a device')}; move it away, or "
+            "choose another path."
         )
     return pathlib.Path(os.path.realpath(path))
 
@@ -93,12 +92,11 @@ def save_whole(model, path):
 def replacing_files(path):
     """A path in a new folder, for a file of this name and for others that belong to it.
 
-    All that is written there takes its place in the folder of `path` when all went well. If these
-    are several files, readers ask for the one at `path` first: the old one is deleted before the
-    others are replaced, and the new one comes last. So a reader of what a killed process left
-    finds the old files, the new ones, or none at `path`; `check_finished` tells that case from a
-    file that never existed. Weights that an old ONNX model keeps in a file beside it are deleted
-    with it.
+    All that is written there takes its place in the folder of `path` when all went well. Of several
+    files the old one at `path`, which readers ask for first, is deleted before the others are
+    replaced, and the new one comes last. So a reader of what a killed process left finds the old
+    files, the new ones, or none at `path`: see `check_finished`. Weights that an old ONNX model
+    keeps in a file beside it are deleted with it.
     """
     path = pathlib.Path(path)
     folder = output_place(path.parent, folder=True)
@@ -109,9 +107,8 @@ def replacing_files(path):
         yield drafts / path.name
         files = list(drafts.iterdir())
         for file in files:
-            place = output_place(folder / file.name)
             _sync(file)
-            _take_mode(file, place)
+            _take_mode(file, output_place(folder / file.name))
         mark = folder / (path.name + UNFINISHED)
         if os.path.isdir(mark):
             _finish(mark)  # of a process that was killed
@@ -133,7 +130,7 @@ def replacing_folder(path):
         for file in draft.rglob("*"):
             _sync(file)
         old = drafts.with_name("old")
-        if place.exists():
+        with contextlib.suppress(FileNotFoundError):
             os.rename(place, old)
         try:
             os.rename(draft, place)
@@ -141,8 +138,7 @@ def replacing_folder(path):
             if old.exists():
                 os.rename(old, place)
             raise
-        if old.exists():
-            _take_mode(place, old)
+        _take_mode(place, old)
 
 
 def check_finished(path):

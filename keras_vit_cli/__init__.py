@@ -1,7 +1,7 @@
 """The command line: `keras-vit COMMAND ...`, or `python -m keras_vit_cli COMMAND ...`.
 
 It stands beside the library, so that `keras-vit --help` answers before Keras is imported: each
-module of a command imports what it needs when it runs.
+command imports what it needs when it runs.
 """
 
 import argparse
@@ -21,8 +21,14 @@ from keras_vit_cli.arguments import ARGUMENTS, flag
 from keras_vit_cli.backend import BACKENDS, choose_backend, versions, without_keras
 from keras_vit_cli.output import set_escapes
 
-COMMANDS = ("train", "sweep", "predict", "evaluate", "embed", "probe", "explore", "convert")
-COMMANDS += ("export", "list", "info", "fetch", "recipes")
+# The module of each command: it has `add_COMMAND`, which adds the arguments, and `run_COMMAND`,
+# whose docstring is the help, with an example below.
+COMMANDS = {"train": "train_command", "sweep": "recipe_commands", "predict": "image_commands"}
+COMMANDS |= {"evaluate": "evaluate_command", "embed": "image_commands", "probe": "evaluate_command"}
+COMMANDS |= {"explore": "image_commands", "convert": "file_commands", "export": "file_commands"}
+COMMANDS |= dict.fromkeys(("list", "info", "fetch"), "catalogue_commands")
+COMMANDS |= {"recipes": "recipe_commands"}
+WITHOUT_BACKEND = ("list", "info")  # `info` chooses it where it opens a model
 
 
 def main(arguments=None):
@@ -45,7 +51,7 @@ def main(arguments=None):
         import absl.logging
 
         set_escapes()
-        if args.needs_backend:
+        if args.command not in WITHOUT_BACKEND:
             choose_backend(args.backend)
         absl.logging.set_verbosity(absl.logging.ERROR)  # Grain warns that there is no JAX
         with warnings.catch_warnings(), _interruptible():
@@ -82,58 +88,43 @@ def parser():
         "in [brackets] may be left out; flags without a value are off by default.",
         formatter_class=form,
     )
-    top.add_argument("--version", action=Version, help="print the versions and the backend")
+    text = "print the versions and the backend"
+    top.add_argument("--version", action="version", version=versions(), help=text)
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    for name in COMMANDS:
-        module = importlib.import_module(f"keras_vit_cli.{name}_command")
-        text = module.HELP[0].upper() + module.HELP[1:] + "."
-        text = textwrap.fill(text, shutil.get_terminal_size().columns - 2)
+    width = shutil.get_terminal_size().columns - 2
+    for name, place in COMMANDS.items():
+        module = importlib.import_module(f"keras_vit_cli.{place}")
+        run = getattr(module, f"run_{name}")
+        text, example = (run.__doc__ or "\n").split("\n", 1)
         command = commands.add_parser(
             name,
-            help=module.HELP,
-            description=text,
-            epilog=f"What stands in [brackets] may be left out.\n\nexample:\n  {module.EXAMPLE}",
+            help=text[:1].lower() + text[1:-1],
+            description=textwrap.fill(text, width),
+            epilog=f"What stands in [brackets] may be left out.\n\nexample:\n  {example.strip()}",
             formatter_class=form,
         )
-        module.add_arguments(functools.partial(_add, command, getattr(module, "DEFAULTS", {})))
+        getattr(module, f"add_{name}")(functools.partial(_add, command))
         group = command.add_argument_group("of every command")
-        _add(
-            group,
-            {},
-            "--backend",
-            choices=BACKENDS,
-            help="what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)",
-        )
-        _add(group, {}, "--traceback", **flag("show where an error came from"))
-        needs_backend = getattr(module, "NEEDS_BACKEND", True)
-        command.set_defaults(run=module.run, refuse=command.error, needs_backend=needs_backend)
+        text = "what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)"
+        group.add_argument("--backend", choices=BACKENDS, help=text)
+        group.add_argument("--traceback", **flag("show where an error came from"))
+        command.set_defaults(run=run, refuse=command.error)
     return top
 
 
-def _add(group, defaults, *names, **options):
+def _add(command, *names, default_text=None, **options):
     """Adds an argument whose help says whether it may be left out, and what holds then.
 
-    `defaults` has texts for flags whose default is decided later. What `options` leave out is that
-    of `ARGUMENTS`.
+    `default_text` is of a default that is decided later. What `options` leave out is that of
+    `ARGUMENTS`.
     """
     options = {**ARGUMENTS.get(names[0], {}), **options}
     may_be_left_out = names[0].startswith("-") or options.get("nargs") in ("?", "*")
     takes_a_value = options.get("action") not in ("store_true", "store_const")
     if may_be_left_out and takes_a_value and not re.search("default:|optional", options["help"]):
-        default = options.get("default") or defaults.get(names[0])
+        default = options.get("default") or default_text
         options["help"] += f" (default: {default})" if default else " (optional)"
-    return group.add_argument(*names, **options)
-
-
-class Version(argparse.Action):
-    """Prints what a report of a fault should name, and ends."""
-
-    def __init__(self, **options):
-        super().__init__(nargs=0, default=argparse.SUPPRESS, **options)
-
-    def __call__(self, parser, *_):
-        print(versions())
-        parser.exit()
+    command.add_argument(*names, **options)
 
 
 def _one_line(text):

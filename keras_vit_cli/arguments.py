@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import contextlib
 import math
 import re
 
@@ -77,27 +78,21 @@ def one_of(*values):
     return read
 
 
-def setting(text):
-    """The parts of `NAME=VALUE`; text needs no quotation marks."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        text = f"takes NAME=VALUE, such as image_size=224. Received: {text!r}"
-        raise argparse.ArgumentTypeError(text)
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
-
-
 class Settings(argparse.Action):
-    """Collects every `NAME=VALUE` of a flag in a dict, however often the flag is given."""
+    """Collects every `NAME=VALUE` of a flag in a dict; text needs no quotation marks."""
 
     def __init__(self, **options):
-        super().__init__(nargs="+", type=setting, default={}, metavar="NAME=VALUE", **options)
+        super().__init__(nargs="+", default={}, metavar="NAME=VALUE", **options)
 
     def __call__(self, parser, namespace, values, option_string=None):
         settings = dict(getattr(namespace, self.dest))
-        for name, value in values:
+        for text in values:
+            name, equals, value = text.partition("=")
+            if not equals:
+                rule = "takes NAME=VALUE, such as image_size=224."
+                raise argparse.ArgumentError(self, f"{rule} Received: {text!r}")
+            with contextlib.suppress(ValueError, SyntaxError):
+                value = ast.literal_eval(value)
             if name in settings:
                 received = f"Received: {name}={settings[name]!r} and {name}={value!r}"
                 raise argparse.ArgumentError(self, f"takes each name once. {received}")

@@ -33,12 +33,9 @@ def choose_backend(name=None):
             f"Keras computes with {', '.join(BACKENDS)} here, as KERAS_BACKEND says. "
             f"Received: {os.environ['KERAS_BACKEND']!r}"
         )
-    if os.environ["KERAS_BACKEND"] == "tensorflow" and importlib.util.find_spec("tensorflow"):
-        _import_tensorflow()
-
-
-def _import_tensorflow():
-    """Imports it without what TensorFlow 2.21 logs of the processor, which no setting stops."""
+    if os.environ["KERAS_BACKEND"] != "tensorflow" or not importlib.util.find_spec("tensorflow"):
+        return
+    # TensorFlow 2.21 logs of the processor when it is imported, which no setting stops.
     before, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     try:
@@ -52,7 +49,8 @@ def _import_tensorflow():
 def versions():
     """The versions of this library and of Keras, and the backend; nothing is imported for it."""
     name = os.environ.get("KERAS_BACKEND") or _default()
-    missing = "" if importlib.util.find_spec(name) else ", which is not installed"
+    is_there = name in BACKENDS and importlib.util.find_spec(name)
+    missing = "" if is_there else ", which is not installed"
     file = pathlib.Path(importlib.util.find_spec("keras_vit").origin).with_name("version.py")
     library, keras = runpy.run_path(str(file))["__version__"], importlib.metadata.version("keras")
     return f"keras-vit {library}, Keras {keras} on {name}{missing}"
@@ -79,15 +77,10 @@ def without_keras():
 
 def _default():
     """The backend that Keras itself would take, or another if that is not installed."""
-    installed = [name for name in BACKENDS if importlib.util.find_spec(name)]
-    configured = _configured()
-    return installed[0] if installed and configured not in installed else configured
-
-
-def _configured():
-    """The backend that Keras itself would take."""
     folder = pathlib.Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
-    try:
-        return json.loads((folder / "keras.json").read_text("utf-8")).get("backend", "tensorflow")
-    except (OSError, ValueError, AttributeError):
-        return "tensorflow"
+    configured = "tensorflow"
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        settings = json.loads((folder / "keras.json").read_text("utf-8"))
+        configured = settings.get("backend", configured)
+    installed = [name for name in BACKENDS if importlib.util.find_spec(name)]
+    return installed[0] if installed and configured not in installed else configured

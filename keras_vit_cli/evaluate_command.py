@@ -1,4 +1,4 @@
-"""`keras-vit evaluate`: how well a classifier does on labelled images."""
+"""`keras-vit evaluate` and `probe`: how well a model, or its features, do on labelled images."""
 
 import argparse
 import collections
@@ -6,15 +6,12 @@ import json
 import os
 import sys
 
-from keras_vit_cli.arguments import ARGUMENTS, count, several
+from keras_vit_cli.arguments import ARGUMENTS, count, seed, several
 from keras_vit_cli.models import in_the_package, open_model, settings_of_run, use_precision
-from keras_vit_cli.output import unreadable
-
-HELP = "measure a classifier on labelled images"
-EXAMPLE = "keras-vit evaluate output digits"
+from keras_vit_cli.output import print_json, unreadable
 
 
-def add_arguments(add):
+def add_evaluate(add):
     add("model")
     text = f"{ARGUMENTS['data']['help']} (default: what the model was trained on, if known)"
     add("data", nargs="?", help=text)
@@ -29,10 +26,15 @@ def add_arguments(add):
     add("--json", help="the whole report as JSON instead of a table")
 
 
-def run(args):
+def run_evaluate(args):
+    """Measure a classifier on labelled images.
+
+    keras-vit evaluate output digits
+    """
     from keras_vit import evaluation
     from keras_vit.data.load import open_source
     from keras_vit.heads import heads_of, map_heads
+    from keras_vit.outputs import PROBLEMS, reading_of
 
     # Sums of floats depend on the batch: as in its run, a model has the run's figures.
     recipe = settings_of_run(args.model).get("recipe") or {"batch_size": 64, "accumulate": 1}
@@ -43,7 +45,8 @@ def run(args):
     model = open_model(args.model, args.reading)
     heads = heads_of(model)
     if heads and args.labels and args.problem is None:
-        args.problem = problem_of_heads(heads)
+        problems = {reading: problem for problem, reading in PROBLEMS.items()}
+        args.problem = {head: problems[reading_of(one).name] for head, one in heads.items()}
     source = open_source(args.data, args.data_dir, args.labels, args.problem)
     rows = source.rows(args.split or "test")
     of_model, top = getattr(model, "class_names", None), args.top
@@ -56,94 +59,12 @@ def run(args):
             )
         top = top and {head: top for head, each in source.problem.items() if each == "single_label"}
     outputs = {head: one.output_shape[-1] for head, one in heads.items()} or model.output_shape[-1]
-    numbers = map_heads(numbers_of, source.problem, of_model, source.class_names, outputs)
+    numbers = map_heads(class_map, source.problem, of_model, source.class_names, outputs)
     data = Batches(source, rows, model=model, size=size, numbers=numbers, outputs=outputs)
     names = of_model or source.class_names
     report = evaluation.evaluate(model, data, top, class_names=names)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
     return unreadable(report.skipped, len(rows))
-
-
-def problem_of_heads(heads):
-    """{head: problem} of labels for the heads of a model, by how it reads them."""
-    from keras_vit.outputs import PROBLEMS, reading_of
-
-    problems = {reading: each for each, reading in PROBLEMS.items()}
-    return {head: problems[reading_of(one).name] for head, one in heads.items()}
-
-
-def numbers_of(problem, of_model, of_data, outputs):
-    """The `class_map` of one head, or of the only one; `None` for values."""
-    if problem == "regression":
-        return None
-    if problem == "single_label" and outputs == 1:  # which tells two classes
-        outputs = 2
-    return class_map(of_model, of_data, outputs)
-
-
-class Batches:
-    """The images of a source as a model wants them, for `evaluate`; one is at its full size.
-
-    `skipped` tells where those lie that could not be read; they are left out.
-    """
-
-    def __init__(self, source, rows, model, size, numbers=None, outputs=None):
-        self.source, self.rows, self.model = source, rows, model
-        self.size, self.numbers, self.skipped = size, numbers, []
-        self.problem, self.outputs = source.problem, outputs
-
-    def __len__(self):
-        return -(-len(self.rows) // self.size)
-
-    def __iter__(self):
-        import numpy as np
-
-        from keras_vit.data.label_rows import LabelRows
-        from keras_vit.data.pixels import pixels_of
-        from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
-        from keras_vit.heads import map_heads
-
-        wanted, problem = input_of(self.model), self.source.problem
-        channels = wanted[1]
-        shape = map_heads(shape_of, problem, self.source.label_shape, self.outputs)
-        label_rows = LabelRows(problem, shape, weighted=isinstance(problem, dict))
-        labels = {}
-
-        def read(row):
-            image, label = self.source[row]
-            label = map_heads(label_of, label, problem, self.numbers, self.outputs)
-            labels[row] = label_rows.row(label)
-            return pixels_of(image, channels, self.source.upright)
-
-        for start in range(0, len(self.rows), self.size):
-            rows = self.rows[start : start + self.size]
-            images, errors = prepare(rows, read, *wanted)
-            places = {index: self.source.place(rows[index]) for index in errors}
-            warn_of_unreadable(places, errors)
-            self.skipped += places.values()
-            kept = [index for index in range(len(rows)) if index not in errors]
-            if kept:  # as a pipeline leaves them out
-                together = np.stack([labels[rows[index]] for index in kept])
-                yield images[kept], *label_rows.labels(together)
-            labels.clear()
-
-
-def shape_of(problem, shape, outputs):
-    """The shape of a label as the model wants it, of all labels or of those of one head."""
-    return (outputs,) if problem == "multi_label" and outputs else shape
-
-
-def label_of(given, problem, numbers, outputs):
-    """A label of the data as one of the model, or of one of its heads."""
-    import numpy as np
-
-    if numbers is None:
-        return given
-    if problem == "single_label":
-        return numbers[given] if given >= 0 else given
-    columns = np.zeros(outputs)  # one for each class of the model
-    columns[numbers] = given
-    return columns
 
 
 def take_data_of_run(args):
@@ -162,8 +83,8 @@ def take_data_of_run(args):
     args.split = args.split or job.test_split or job.recipe.test_split
 
 
-def class_map(of_model, of_data, num_classes):
-    """The model's number of each class of the data; `None` if they are numbered alike.
+def class_map(problem, of_model, of_data, outputs):
+    """The model's number of each class of the data; `None` if they are numbered alike, or values.
 
     Names decide where the model has them and all of the data's are among them; else the order. Of
     classes of one name, such as ImageNet's two cranes, the first is the first of that name.
@@ -174,6 +95,9 @@ def class_map(of_model, of_data, num_classes):
     """
     import numpy as np
 
+    if problem == "regression":
+        return None
+    num_classes = 2 if problem == "single_label" and outputs == 1 else outputs  # one tells two
     places = {}
     for number, name in enumerate(of_model or ()):
         places.setdefault(name, []).append(number)
@@ -199,3 +123,98 @@ def class_map(of_model, of_data, num_classes):
             file=sys.stderr,
         )
     return None
+
+
+class Batches:
+    """The images of a source as a model wants them, for `evaluate`; one is at its full size.
+
+    Labels are the model's: `numbers` has what `class_map` says of each head or of the only one, and
+    `outputs` how many it has. `skipped` tells where those images lie that could not be read.
+    """
+
+    def __init__(self, source, rows, *, model, size, numbers=None, outputs=None):
+        self.source, self.rows, self.model = source, rows, model
+        self.size, self.numbers, self.skipped = size, numbers, []
+        self.problem, self.outputs = source.problem, outputs
+
+    def __len__(self):
+        return -(-len(self.rows) // self.size)
+
+    def __iter__(self):
+        import numpy as np
+
+        from keras_vit.data.label_rows import LabelRows
+        from keras_vit.data.pixels import pixels_of
+        from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
+        from keras_vit.heads import map_heads
+
+        def shape_of(problem, shape, outputs):
+            return (outputs,) if problem == "multi_label" and outputs else shape
+
+        def label_of(problem, label, numbers, outputs):
+            if numbers is None:
+                return label
+            if problem == "single_label":
+                return numbers[label] if label >= 0 else label
+            columns = np.zeros(outputs)  # one for each class of the model
+            columns[numbers] = label
+            return columns
+
+        wanted, problem = input_of(self.model), self.problem
+        shape = map_heads(shape_of, problem, self.source.label_shape, self.outputs)
+        label_rows = LabelRows(problem, shape, weighted=isinstance(problem, dict))
+        labels = {}
+
+        def read(row):
+            image, label = self.source[row]
+            label = map_heads(label_of, problem, label, self.numbers, self.outputs)
+            labels[row] = label_rows.row(label)
+            return pixels_of(image, wanted[1], self.source.upright)
+
+        for start in range(0, len(self.rows), self.size):
+            rows = self.rows[start : start + self.size]
+            images, errors = prepare(rows, read, *wanted)
+            places = {index: self.source.place(rows[index]) for index in errors}
+            warn_of_unreadable(places, errors)
+            self.skipped += places.values()
+            kept = [index for index in range(len(rows)) if index not in errors]
+            if kept:  # as a pipeline leaves them out
+                together = np.stack([labels[rows[index]] for index in kept])
+                yield images[kept], *label_rows.labels(together)
+            labels.clear()
+
+
+def add_probe(add):
+    add("model")
+    add("data")
+    add("--labels")
+    text = "images of each class to learn from, one or several numbers (default: all of them)"
+    add("--shots", help=text, **several(count, "K"))
+    add("--seed", type=seed, default=0, help="what draws images for --shots (default: 0)")
+    add("--split", default="train", help="images to learn from")
+    add("--test-split", default="test", metavar="SPLIT", help="images to test on")
+    add("--data-dir")
+    add("--layer")
+    add("--batch-size", default=64)
+    add("--json")
+
+
+def run_probe(args):
+    """Fit a linear classifier on the frozen features of labelled images, and test it.
+
+    keras-vit probe facebook/dinov2-small photos/ --shots 1 5 10
+    """
+    from keras_vit import evaluation
+    from keras_vit.data.load import open_source
+
+    source = open_source(args.data, args.data_dir, args.labels, "single_label")
+    rows = [source.rows(split) for split in (args.split, args.test_split)]
+    model = open_model(args.model)
+    parts = [Batches(source, part, model=model, size=args.batch_size) for part in rows]
+    options = {"shots": args.shots, "seed": args.seed, "layer": args.layer}
+    result = evaluation.probe(model, *parts, **options)
+    if args.json:
+        print_json(result.to_dict())
+    else:
+        print(result)
+    return unreadable(sum(len(part.skipped) for part in parts), sum(map(len, rows)))

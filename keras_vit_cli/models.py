@@ -1,6 +1,7 @@
 """Models and images of what stands on the command line."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -23,7 +24,15 @@ def open_model(text, reading=None, **settings):
     import keras
 
     if not path.endswith(".keras"):
-        model = _from_checkpoint(text, settings)
+        import keras_vit
+
+        try:
+            model = keras_vit.from_checkpoint(text, **settings)
+        except ValueError as error:
+            if not re.search(r"\b[Ss]ay (\w+)=", str(error)):
+                raise
+            advice = "`keras-vit convert` takes such settings: --set NAME=VALUE."
+            raise type(error)(f"{error} {advice}") from error
         model.reading = reading or model.reading
         return model
     if settings:
@@ -32,22 +41,14 @@ def open_model(text, reading=None, **settings):
         raise FileNotFoundError(f"There is no such model. Received: {text!r}")
     model = keras.saving.load_model(path, compile=False)
     if not hasattr(model, "reading"):  # a model of the user's: its loss tells
-        model.loss = _loss_in(path)
+        with zipfile.ZipFile(path) as archive:
+            compiled = json.loads(archive.read("config.json")).get("compile_config") or {}
+        model.loss = None
+        with contextlib.suppress(TypeError, ValueError):  # only code can tell some losses
+            model.loss = keras.saving.deserialize_keras_object(compiled.get("loss"))
     if reading:
         model.reading = reading
     return model
-
-
-def _loss_in(path):
-    """The loss in a .keras file, or `None` where there is none, or only code can tell it."""
-    import keras
-
-    with zipfile.ZipFile(path) as archive:
-        compiled = json.loads(archive.read("config.json")).get("compile_config") or {}
-    try:
-        return keras.saving.deserialize_keras_object(compiled.get("loss"))
-    except (TypeError, ValueError):
-        return None
 
 
 def file_of(text):
@@ -78,18 +79,6 @@ def use_precision(precision):
     import keras
 
     keras.config.set_floatx("float64")
-
-
-def _from_checkpoint(text, settings):
-    import keras_vit
-
-    try:
-        return keras_vit.from_checkpoint(text, **settings)
-    except ValueError as error:
-        if not re.search(r"\b[Ss]ay (\w+)=", str(error)):
-            raise
-        advice = "`keras-vit convert` takes such settings: --set NAME=VALUE."
-        raise type(error)(f"{error} {advice}") from error
 
 
 def read_names(file):

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -10,52 +11,19 @@ import subprocess
 import sys
 import time
 
-from keras_vit_cli import parser
-from keras_vit_cli.arguments import (
-    MODEL,
-    Settings,
-    by_head,
-    count,
-    flag,
-    interval,
-    not_negative,
-    passes,
-    positive,
-    probability,
-    seed,
-    several,
-    share,
-)
+from keras_vit_cli import arguments, parser
 from keras_vit_cli.models import file_of, settings_of_run, use_precision
 
-HELP = "train a model by a recipe, test it and draw what it has learned"
-EXAMPLE = "keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run"
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
 SHORTCUTS += ("keep_best", "early_stopping", "loss_weights")
 # Fields of the recipe that a flag decides, which then must not be set as well.
-OF_FLAGS = {name: (name,) for name in SHORTCUTS} | {
-    "batch_size": ("batch_size",),
-    "steps": ("steps",),
-    "epochs": ("steps", "batch_size"),
-    "warmup": ("warmup_steps", "steps"),
-    "model": ("variant",),
-    "class_weights": ("class_weights",),
-    "random_erasing": ("train",),
-}
-DEFAULTS = {f"--{name.replace('_', '-')}": "the recipe's" for name in OF_FLAGS}
-DEFAULTS |= {"--variant": "the recipe's", "--dataset": "the recipe's", "--set": "no change"}
-DEFAULTS |= {"--weights": "none: it begins at random", "--problem": "what the labels show"}
-DEFAULTS |= {"--data-dir": "$TFDS_DATA_DIR, or ~/tensorflow_datasets"}
+OF_FLAGS = {name: (name,) for name in (*SHORTCUTS, "batch_size", "steps", "class_weights")}
+OF_FLAGS |= {"epochs": ("steps", "batch_size"), "warmup": ("warmup_steps", "steps")}
+OF_FLAGS |= {"model": ("variant",), "random_erasing": ("train",)}
 # Fields that the data decides: only these flags, or other data, change them.
-OF_DATA = {
-    "dataset": "--dataset",
-    "train_split": "--split",
-    "test_split": "--test-split",
-    "problem": "--problem",
-    "examples": "other data",
-    "num_classes": "other data",
-}
+OF_DATA = {"dataset": "--dataset", "train_split": "--split", "test_split": "--test-split"}
+OF_DATA |= {"problem": "--problem", "examples": "other data", "num_classes": "other data"}
 # Fields that have an effect where another one has this value.
 NEEDS = {"momentum": ("optimizer", "sgdm"), "end_learning_rate": ("schedule", "linear")}
 NEEDS |= dict.fromkeys(("beta1", "beta2", "epsilon"), ("optimizer", "adam"))
@@ -66,59 +34,75 @@ OF_THE_JOB = """output dataset data_dir channels labels problem split test_split
     freeze lora teacher save_every keep_checkpoints"""
 
 
-def add_arguments(add):
+def add_train(add):
+    change = functools.partial(add, default_text="the recipe's")
     text = f"what to do, see `keras-vit recipes` (default: {OWN} for a folder, or else digits)"
     add("--recipe", help=text)
-    add("--list", **flag("print the names of all recipes and end"))
+    add("--list", **arguments.flag("print the names of all recipes and end"))
     text = "print the recipe, with every change, what it costs in memory and time, and end"
-    add("--show", "--dry-run", **flag(text))
+    add("--show", "--dry-run", **arguments.flag(text))
     add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
-    add("--dataset", metavar="DATA", help="other than the recipe's: a name, .npz file, or folder")
+    text = "other than the recipe's: a name, .npz file, or folder"
+    change("--dataset", metavar="DATA", help=text)
     add("--labels")
-    add("--problem")
+    add("--problem", default_text="what the labels show")
     text = "weights of the losses of several heads, HEAD=WEIGHT,HEAD=WEIGHT"
-    add("--loss-weights", type=by_head(positive), metavar="WEIGHTS", help=text)
-    add("--data-dir")
+    weights = arguments.by_head(arguments.positive)
+    change("--loss-weights", type=weights, metavar="WEIGHTS", help=text)
+    add("--data-dir", default_text="$TFDS_DATA_DIR, or ~/tensorflow_datasets")
     add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
     add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
-    add("--variant", "--model", dest="model", help="architecture instead of the recipe's: B/16")
-    add("--weights", help="checkpoint to begin from: name, file, folder or URL")
-    add("--freeze", help="layers that do not train, as block_[0-8]", **several(str, "PATTERN"))
-    add("--lora", type=count, metavar="RANK", help="train low-rank changes of the weights alone")
-    add("--teacher", metavar="MODEL", help=f"to learn from it, too (distillation): {MODEL}")
-    add("--epochs", type=passes, help="passes through the training images")
-    add("--steps", type=count, help="updates, instead of --epochs")
+    text = "architecture instead of the recipe's: B/16"
+    change("--variant", "--model", dest="model", help=text)
+    text = "checkpoint to begin from: name, file, folder or URL"
+    add("--weights", default_text="none: it begins at random", help=text)
+    text = "layers that do not train, as block_[0-8]"
+    add("--freeze", help=text, **arguments.several(str, "PATTERN"))
+    text = "train low-rank changes of the weights alone"
+    add("--lora", type=arguments.count, metavar="RANK", help=text)
+    text = f"to learn from it, too (distillation): {arguments.MODEL}"
+    add("--teacher", metavar="MODEL", help=text)
+    change("--epochs", type=arguments.passes, help="passes through the training images")
+    change("--steps", type=arguments.count, help="updates, instead of --epochs")
     text = "images in an update; what follows from it is scaled too"
-    add("--batch-size", default=None, help=text)
-    add("--warmup", type=share, metavar="SHARE", help="share of the updates that warms up")
-    add("--learning-rate", type=positive, help="the highest, after the warm-up")
-    add("--weight-decay", type=not_negative, help="of the kernels, as in AdamW")
-    add("--image-size", type=count, nargs="+", metavar="PX", help="side, or height and width")
-    add("--accumulate", type=count, help="parts that a batch is computed in, to save memory")
-    add("--precision", help="float32, mixed_bfloat16, mixed_float16 or float64")
-    add("--seed", type=seed, help="of the weights, the order and the augmentation")
-    add("--set", action=Settings, help="any other field of the recipe")
+    change("--batch-size", default=None, help=text)
+    text = "share of the updates that warms up"
+    change("--warmup", type=arguments.share, metavar="SHARE", help=text)
+    change("--learning-rate", type=arguments.positive, help="the highest, after the warm-up")
+    change("--weight-decay", type=arguments.not_negative, help="of the kernels, as in AdamW")
+    text = "side, or height and width"
+    change("--image-size", type=arguments.count, nargs="+", metavar="PX", help=text)
+    text = "parts that a batch is computed in, to save memory"
+    change("--accumulate", type=arguments.count, help=text)
+    change("--precision", help="float32, mixed_bfloat16, mixed_float16 or float64")
+    change("--seed", type=arguments.seed, help="of the weights, the order and the augmentation")
+    text = "any other field of the recipe"
+    add("--set", action=arguments.Settings, default_text="no change", help=text)
     add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
     text = "updates between checkpoints, or seconds as 600s"
-    add("--save-every", type=interval, default="600s", help=text)
+    add("--save-every", type=arguments.interval, default="600s", help=text)
     text = f"end with the weights of the best epoch on validation (default with {OWN})"
-    add("--keep-best", action=argparse.BooleanOptionalAction, help=text)
+    change("--keep-best", action=argparse.BooleanOptionalAction, help=text)
     text = "end after so many epochs without a better one, with the weights of the best"
-    add("--early-stopping", type=count, metavar="EPOCHS", help=text)
+    change("--early-stopping", type=arguments.count, metavar="EPOCHS", help=text)
     text = "let rare classes count as much as frequent ones in the loss"
-    add("--class-weights", choices=("balanced",), help=text)
+    change("--class-weights", choices=("balanced",), help=text)
     text = "erase a random box of this share of the training images (random erasing)"
-    add("--random-erasing", type=probability, metavar="SHARE", help=text)
+    change("--random-erasing", type=arguments.probability, metavar="SHARE", help=text)
     text = "keep checkpoints after the end, several times as large as the model"
-    add("--keep-checkpoints", **flag(text))
+    add("--keep-checkpoints", **arguments.flag(text))
     add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
     text = "only test the model of a run again, as after training"
     add("--evaluate", metavar="FOLDER", help=text)
 
 
-def run(args):
+def run_train(args):
+    """Train a model by a recipe, test it and draw what it has learned.
+
+    keras-vit train --dataset photos --image-size 64 --epochs 30 -o photos_run
+    """
     begin = time.perf_counter()
-    if args.epochs is not None and args.steps is not None:
+    if None not in (args.epochs, args.steps):
         text = f"give --epochs or --steps. Received: {args.epochs} and {args.steps}."
         raise argparse.ArgumentError(None, text)
     of_run = settings_of_run(args.evaluate).get("recipe", {}) if args.evaluate else {}
@@ -132,9 +116,9 @@ def run(args):
         recipes.list_recipes()
         return 0
     if args.evaluate:
-        usual, apart = vars(parser().parse_args(["train"])), {"evaluate", "output", "backend"}
-        given = [name for name in usual if getattr(args, name) != usual[name]]
-        if given := [name for name in given if name not in apart | {"traceback", "refuse"}]:
+        usual = vars(parser().parse_args(["train"]))
+        apart = {"evaluate", "output", "backend", "traceback", "refuse"}
+        if given := [n for n in usual if n not in apart and getattr(args, n) != usual[n]]:
             text = f"--evaluate repeats a run as it was. Received: {', '.join(given)} beside it."
             raise argparse.ArgumentError(None, text)
         Job.read(args.evaluate).evaluate()
@@ -154,16 +138,14 @@ def run(args):
     metrics["seconds_in_all"] = round(time.perf_counter() - begin, 1)
     write_text(output / "metrics.json", json.dumps(metrics, indent=1))
     print(json.dumps(metrics, indent=1))
+    figure = name.replace("_", " ")
     if value != (expected := metrics[f"test_{name}"]):
-        print(
-            f"error: the reloaded model does not repeat the {name.replace('_', ' ')} of the "
-            "trained one",
-            file=sys.stderr,
-        )
+        text = f"error: the reloaded model does not repeat the {figure} of the trained one"
+        print(text, file=sys.stderr)
         return 1
     expected = math.nan if expected is None else expected
     shown = f"{expected:.2%}" if name.endswith("accuracy") else f"{expected:.4g}"
-    print(f"Test {name.replace('_', ' ')} {shown}; see {visible(output)}")
+    print(f"Test {figure} {shown}; see {visible(output)}")
     return 0
 
 

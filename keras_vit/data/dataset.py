@@ -62,25 +62,23 @@ class ImageDataset:
 
     def __post_init__(self):
         check_problem(self.problem)
-        names = ("train_images", "test_images")
+        names, partly = ("train_images", "test_images"), isinstance(self.problem, Mapping)
         images = [check_images(getattr(self, name), name) for name in names]
 
-        def checked(problem, train_labels, test_labels, class_names):
+        def checked(problem, class_names, *labels):
             if not class_names and problem != "regression":
                 raise ValueError(
                     "class_names must name at least one class. Received: "
                     f"{class_names!r} for {self.name!r}"
                 )
-            partly, labels = isinstance(self.problem, Mapping), (train_labels, test_labels)
-            return check_parts(images, labels, problem, class_names=class_names, partly=partly)
+            return check_parts(images, labels, problem, class_names, partly)
 
         labels = self.train_labels, self.test_labels
-        labels = map_heads(checked, self.problem, *labels, self.class_names)
-        for index, part in enumerate(("train", "test")):
-            object.__setattr__(self, f"{part}_images", images[index])
-            object.__setattr__(
-                self, f"{part}_labels", map_heads(operator.itemgetter(index), labels)
-            )
+        labels = map_heads(checked, self.problem, self.class_names, *labels)
+        for part in (0, 1):
+            name = ("train", "test")[part]
+            object.__setattr__(self, f"{name}_images", images[part])
+            object.__setattr__(self, f"{name}_labels", map_heads(operator.itemgetter(part), labels))
         shapes = self.image_shape, self.test_images.shape[1:]
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -112,19 +110,17 @@ class ImageDataset:
         )
 
 
-def check_parts(images, labels, problem, *, class_names=None, partly=False):
+def check_parts(images, labels, problem, class_names=None, partly=False):
     """The labels of one or two parts of a set as of `check_labels`, which have the same columns."""
-    count = len(class_names or ()) or MOST_CLASSES
+    count = len(class_names or ())
     names = ("train_labels", "test_labels") if len(labels) == 2 else ("labels",)
     checked = [
-        check_labels(y, x, name, count, problem, partly)
+        check_labels(y, x, name, count or MOST_CLASSES, problem, partly)
         for name, x, y in zip(names, images, labels)
     ]
     shapes = [each.shape[1:] for each in checked]
-    columns = (0, math.prod(shapes[0]))
-    if problem != "single_label" and (
-        len(set(shapes)) > 1 or len(class_names or ()) not in columns
-    ):
+    fits = len(set(shapes)) == 1 and count in (0, math.prod(shapes[0]))
+    if problem != "single_label" and not fits:
         raise ValueError(
             f"{' and '.join(names)} must have as many columns, one column for each of class_names. "
             f"Received: shapes {' and '.join(str(each.shape) for each in checked)}, and "
@@ -144,13 +140,10 @@ def problem_told(problem):
 
 
 def split_rows(labels, test_fraction, seed, problem="single_label"):
-    """Splits examples so that each class keeps its share in both parts; others are one class.
+    """(train, test): sorted indices, so that each class keeps its share in both parts.
 
-    A class with two or more examples has at least one on each side; the only example of a
-    class goes to training, since a class cannot be learned from the test set.
-
-    Returns:
-        (train, test): two sorted int64 index arrays, disjoint and together complete.
+    Of other problems all examples are one class. A class with two or more has at least one on each
+    side; the only one of a class goes to training: no class can be learned from the test set.
     """
     classes = labels if problem == "single_label" else np.zeros(len(labels))
     rng, is_test = np.random.default_rng(seed), np.zeros(len(labels), dtype=bool)
@@ -219,20 +212,21 @@ def check_labels(
             f"{name} must have one label for each image. Received: {len(labels)} labels, and "
             f"images of shape {np.shape(images)}"
         )
+    advice, missing = "", np.isnan
     if problem == "single_label":
         fits = (labels >= 0) & (labels < num_classes) & (labels == np.floor(labels))  # no NaN
-        rule = f"whole numbers in 0..{num_classes - 1}"
+        rule, missing = f"whole numbers in 0..{num_classes - 1}", lambda labels: labels == -1
         advice = (
             ". Give every class a name, or number the classes with "
             "numpy.unique(labels, return_inverse=True)[1]; values to estimate are "
             "problem='regression'"
         )
+    elif problem == "multi_label":
+        fits, rule = np.isin(labels, (0, 1)), "0 or 1"
     else:
-        multi = problem == "multi_label"
-        fits = np.isin(labels, (0, 1)) if multi else np.abs(labels) <= np.finfo(np.float32).max
-        rule, advice = ("0 or 1" if multi else "finite numbers"), ""
+        fits, rule = np.abs(labels) <= np.finfo(np.float32).max, "finite numbers"
     if partly:
-        fits |= labels == -1 if problem == "single_label" else np.isnan(labels)
+        fits |= missing(labels)
     if not fits.all():
         first = np.argwhere(~fits)[0].tolist()
         raise ValueError(
@@ -240,15 +234,3 @@ def check_labels(
             f"{labels[tuple(first)]} at index {first[0] if len(first) == 1 else first}{advice}"
         )
     return labels.astype(np.int32 if problem == "single_label" else np.float32)
-
-
-def check_memory(shape, itemsize=1):
-    """Raises ValueError if an array of (images, height, width, channels) would pass `MAX_BYTES`."""
-    count, height, width, channels = shape
-    size = math.prod(shape) * itemsize
-    if size > MAX_BYTES:
-        raise ValueError(
-            f"A dataset in memory may take at most {MAX_BYTES / 2**30:.3g} GiB. Received: {count} "
-            f"images of {height}x{width}x{channels}, which is {size / 2**30:.3g} GiB. Lower "
-            "image_size, use fewer images, or read it as batches: keras_vit.data.pipeline"
-        )

@@ -46,7 +46,7 @@ def image_files(paths: str | os.PathLike[str] | Iterable[Any]) -> list[str]:
 
     Raises:
         FileNotFoundError: none of the paths exists.
-        ValueError: no paths, or a folder without images.
+        ValueError: a folder without images.
     """
     paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not any(map(os.path.exists, paths)):
@@ -68,18 +68,8 @@ def files_at(path):
             "The folder holds no image (a file that Pillow opens, such as .jpg, .png, .webp). "
             f"Received: {str(path)!r} with {len(folder.names)} other files"
         )
-    warn_left_out(folder, sorted(set(folder.names) - set(inside)))
+    warn_left_out(folder, set(inside))
     return [folder.place(name) for name in inside]
-
-
-def open_files(path):
-    """The files of a folder, a zip archive or a tar archive that is not compressed.
-
-    In a compressed tar archive no file could be read without reading those before it.
-    """
-    if path.is_dir():
-        return Folder(path)
-    return ZipArchive(path) if path.suffix.lower() == ".zip" else TarArchive(path)
 
 
 class Folder:
@@ -124,8 +114,8 @@ class Folder:
         return os.path.join(self.path, name)
 
 
-class _Archive:
-    """What archives have in common. A single folder around all files is left out of the names."""
+class Archive:
+    """The files of an archive. A single folder around all of them is left out of the names."""
 
     others = ()
 
@@ -138,22 +128,19 @@ class _Archive:
                 f"{path} cannot be read as a {path.suffix[1:]} archive; make it again, or "
                 f"unpack it and pass the folder. Received: {error}"
             ) from error
-        shown = [n for n in sorted(members) if not any(map(_IGNORED.fullmatch, n.split("/")))]
-        shown = {name: members[name] for name in shown}
-        tops = {name.split("/")[0] for name in shown}
-        if len(tops) == 1 and all(name.count("/") > 1 for name in shown) and not part_of(*tops):
-            shown = {name.split("/", 1)[1]: member for name, member in shown.items()}
-        self._entries, self.names = shown, list(shown)
-        parents = {str(p) for name in shown for p in pathlib.PurePosixPath(name).parents}
+        names = [n for n in sorted(members) if not any(map(_IGNORED.fullmatch, n.split("/")))]
+        tops = {name.split("/")[0] for name in names}
+        is_inside = len(tops) == 1 and all(n.count("/") > 1 for n in names) and not part_of(*tops)
+        self._entries = {n.split("/", 1)[1] if is_inside else n: members[n] for n in names}
+        self.names = list(self._entries)
+        parents = {str(p) for name in self.names for p in pathlib.PurePosixPath(name).parents}
         self.folders = sorted(parents - {"."})
 
     def place(self, name):
         return f"{self.path}/{name}"
 
 
-class ZipArchive(_Archive):
-    """The files of a zip archive."""
-
+class ZipArchive(Archive):
     def _members(self):
         self._open = threading.local()
         with zipfile.ZipFile(self.path) as archive:
@@ -173,8 +160,8 @@ class ZipArchive(_Archive):
         return ZipArchive, (self.path,)
 
 
-class TarArchive(_Archive):
-    """The files of a tar archive that is not compressed, by their places in it."""
+class TarArchive(Archive):
+    """A tar archive that is not compressed: else no file were read without those before it."""
 
     def _members(self):
         with tarfile.open(self.path, "r:") as archive:
@@ -197,17 +184,16 @@ def _check_size(size):
         raise ValueError(f"a file of {size} bytes; at most {LARGEST} are read as one image")
 
 
-def warn_left_out(files, names):
-    """Warns of the files that no set is made of, and returns their places."""
-    names = [*names, *files.others]
-    if not names:
-        return ()
+def warn_left_out(files, kept):
+    """Warns of the files that are not among those kept, and returns their places."""
+    names = [*(name for name in files.names if name not in kept), *files.others]
     images = images_among(names)
     others = sorted(set(names) - set(images))
-    counts = [f"{len(images)} images without a label"] if images else []
-    counts += [f"{len(others)} files that are no images by their suffix"] if others else []
-    text = f"Left out of {files.path}: {' and '.join(counts)}:\n{listed([*images, *others])}"
-    warnings.warn(text, stacklevel=2)
+    counts = [f"{len(images)} images without a label"] * bool(images)
+    counts += [f"{len(others)} files that are no images by their suffix"] * bool(others)
+    if names:
+        text = f"Left out of {files.path}: {' and '.join(counts)}:\n{listed([*images, *others])}"
+        warnings.warn(text, stacklevel=2)
     return tuple(map(files.place, names))
 
 

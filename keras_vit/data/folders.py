@@ -1,17 +1,18 @@
 """`FileSource`: the images of a folder or an archive, labelled by their folders or by name."""
 
 import os
+import pathlib
 import warnings
 
 import numpy as np
 
 from keras_vit.data.dataset import split_rows
-from keras_vit.data.files import Folder, images_among, listed, open_files, warn_left_out
+from keras_vit.data.files import Folder, TarArchive, ZipArchive, images_among, listed, warn_left_out
 from keras_vit.data.labels import read_labels
 from keras_vit.data.layout import find_parts, folders_below, labelled_files, quoted
 from keras_vit.data.pixels import PATHS
 from keras_vit.data.sources import Source, part_of
-from keras_vit.heads import errors_of, map_heads, of_head
+from keras_vit.heads import map_heads, of_head
 
 
 class FileSource(Source):
@@ -25,7 +26,8 @@ class FileSource(Source):
     upright = True
 
     def __init__(self, path, name=None, test_fraction=0.2, seed=0, labels=None, problem=None):
-        files = open_files(path)
+        archive = ZipArchive if path.suffix.lower() == ".zip" else TarArchive
+        self._files = files = Folder(path) if path.is_dir() else archive(path)
         if labels is None:
             if problem not in (None, "single_label"):
                 raise ValueError(
@@ -39,7 +41,9 @@ class FileSource(Source):
             class_names, problem = labels_read.class_names, labels_read.problem
             shape = map_heads(np.shape, next(iter(labels_read.values.values())))
         kept = {image for inside in parts.values() for image, _ in inside}
-        kept |= _files_of(labels, files)
+        if isinstance(labels, PATHS):  # a file that may lie among the images
+            place, folder = pathlib.Path(labels).resolve(), path.resolve()
+            kept |= {place.relative_to(folder).as_posix()} if folder in place.parents else set()
         if "all" in parts:
             _warn_of_other_parts(files)
             every = parts.pop("all")
@@ -50,8 +54,7 @@ class FileSource(Source):
             parts = {p: [every[row] for row in rows] for p, rows in zip(("train", "test"), both)}
         sizes = {part: len(inside) for part, inside in parts.items()}
         super().__init__(name or files.name, class_names, sizes, problem, shape)
-        self.left_out = warn_left_out(files, [n for n in files.names if n not in kept])
-        self._files = files
+        self.left_out = warn_left_out(files, kept)
         self._listing = [item for inside in parts.values() for item in inside]
 
     def __getitem__(self, row):
@@ -63,14 +66,6 @@ class FileSource(Source):
 
     def place(self, row):
         return self._files.place(self._listing[row][0])
-
-
-def _files_of(labels, files):
-    """The file of labels, if it lies in the folder of the images, as a set of names."""
-    if not isinstance(labels, PATHS) or not isinstance(files, Folder):
-        return set()
-    path, folder = (os.path.realpath(path) for path in (labels, files.path))
-    return {os.path.relpath(path, folder).replace(os.sep, "/")}
 
 
 def _warn_of_other_parts(files):
@@ -103,44 +98,42 @@ def files_by_label(files, labels, problem=None):
     images = [name for name in files.names if name in names]
     if labels_read.parts is None:
         prefixes = find_parts(files, images)
-        if beside := [n for n in folders_below(images, prefixes.get("all", "")) if part_of(n)]:
-            if "all" in prefixes:
-                raise ValueError(
-                    "The parts of a set must lie in folders of their own, such as train and test, "
-                    "or a column 'split' must name the part of each file. Received: labelled "
-                    f"images in {quoted(beside)} and in other places of {files.path}"
-                )
-        parts = {part: [n for n in images if n.startswith(p)] for part, p in prefixes.items()}
+        beside = [n for n in folders_below(images, prefixes.get("all", "")) if part_of(n)]
+        if beside and "all" in prefixes:
+            raise ValueError(
+                "The parts of a set must lie in folders of their own, such as train and test, "
+                "or a column 'split' must name the part of each file. Received: labelled "
+                f"images in {quoted(beside)} and in other places of {files.path}"
+            )
+        inside = {part: [n for n in images if n.startswith(p)] for part, p in prefixes.items()}
     else:
-        parts = {part: [] for part in ("train", "test", "validation")}
-        for name in images:
-            parts[labels_read.parts[names[name]]].append(name)
+        of_image = {name: labels_read.parts[names[name]] for name in images}
+        order = ("train", "test", "validation")
+        inside = {part: [n for n in images if of_image[n] == part] for part in order}
     parts = {
-        part: [(name, labels_read.values[names[name]]) for name in inside]
-        for part, inside in parts.items()
-        if inside
+        part: [(name, labels_read.values[names[name]]) for name in inside[part]]
+        for part in inside
+        if inside[part]
     }
-    for head in labels_read.problem if isinstance(labels_read.problem, dict) else [None]:
-        problem, listed = of_head(labels_read.problem, head), of_head(labels_read.listed, head)
+
+    def check(problem, class_names, listed, head):
         if problem == "regression" or listed or "train" not in parts:
-            continue
-        seen = {part: _classes_among(inside, head) for part, inside in parts.items()}
+            return
+        seen = {}
+        for part, labels in parts.items():
+            labels = np.array([of_head(label, head) for _, label in labels])
+            classes = labels[labels >= 0] if labels.ndim == 1 else (labels == 1).nonzero()[1]
+            seen[part] = set(classes.tolist())
         if unknown := sorted(set().union(*seen.values()) - seen["train"]):
-            names = of_head(labels_read.class_names, head)
-            with errors_of(head, note=False):
-                raise ValueError(
-                    f"Each class must have a training image. Received: {len(parts['train'])} of "
-                    f"{files.path}, none of {quoted(names[n] for n in unknown)}"
-                )
+            raise ValueError(
+                f"Each class must have a training image. Received: {len(parts['train'])} of "
+                f"{files.path}, none of {quoted(class_names[n] for n in unknown)}"
+            )
+
+    problem = labels_read.problem
+    head = dict(zip(problem, problem)) if isinstance(problem, dict) else None
+    map_heads(check, problem, labels_read.class_names, labels_read.listed, head)
     return labels_read, parts
-
-
-def _classes_among(items, head):
-    """The numbers of the classes that (name, label) pairs have, of one head or of the only one."""
-    labels = np.array([of_head(label, head) for _, label in items])
-    if labels.ndim == 1:
-        return set(labels[labels >= 0].tolist())
-    return set((labels == 1).nonzero()[1].tolist())
 
 
 def match_files(labels, files):
@@ -154,20 +147,16 @@ def match_files(labels, files):
     """
     images, names = images_among(files.names), list(labels)
     plain = {name: name.replace("\\", "/").removeprefix("./") for name in names}
-    if not images_among(plain.values()):
-        known = {}
-        for image in images:
-            known.setdefault(os.path.splitext(image)[0], []).append(image)
-    else:
-        known = {image: [image] for image in images}
+    has_suffixes, known = bool(images_among(plain.values())), {}
+    for image in images:
+        known.setdefault(image if has_suffixes else os.path.splitext(image)[0], []).append(image)
     if not any(name in known for name in plain.values()):
         first = plain[names[0]]
         beginnings = (f"{files.path}/", f"{files.path.resolve()}/", f"{files.name}/")
         inside = [k.removesuffix(first) for k in known if k.endswith(f"/{first}")]
-        if before := next(
-            (p for p in beginnings if all(n.startswith(p) for n in plain.values())), ""
-        ):
-            plain = {name: path.removeprefix(before) for name, path in plain.items()}
+        begins = [p for p in beginnings if all(n.startswith(p) for n in plain.values())]
+        if begins:
+            plain = {name: path.removeprefix(begins[0]) for name, path in plain.items()}
         elif len(inside) == 1:
             plain = {name: inside[0] + path for name, path in plain.items()}
     if missing := [name for name in names if plain[name] not in known]:

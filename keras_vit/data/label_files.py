@@ -1,15 +1,17 @@
-"""Files of labels of images: .csv and .json, as rows {file: label}."""
+"""Labels of images as they are given: .csv and .json files, and mappings, by head and file."""
 
 import csv
 import json
+import math
 import os
 import pathlib
 import warnings
 from collections import Counter
 from collections.abc import Mapping
 
+import numpy as np
+
 from keras_vit.data.files import images_among
-from keras_vit.data.sources import part_of
 
 _FILE = "file filename file_name filepath file_path image image_name image_path path".split()
 _LABEL = "label labels class class_name category target tag tags".split()
@@ -18,23 +20,78 @@ ASK = 'say problem="single_label", "multi_label" or "regression"'
 
 def check_path(labels):
     """The path of an existing .csv or .json file."""
-    path = pathlib.Path(labels).expanduser() if isinstance(labels, str | os.PathLike) else None
-    if path is None or path.suffix.lower() not in (".csv", ".json") or not path.is_file():
-        missing = path is not None and path.suffix.lower() in (".csv", ".json")
+    path = pathlib.Path(labels if isinstance(labels, str | os.PathLike) else "").expanduser()
+    has_suffix = path.suffix.lower() in (".csv", ".json")
+    if not has_suffix or not path.is_file():
         raise ValueError(
             "labels must be a mapping from files to labels, or the path of a .csv or .json file. "
-            f"Received: {labels!r:.80}{', which is no file' * missing}"
+            f"Received: {labels!r:.80}{', which is no file' * has_suffix}"
         )
     return path
 
 
+def rows_of_mapping(rows, problem, place):
+    """(labels, names of classes or None, {file: part} or None) of what JSON or a user gives.
+
+    Labels are {file: label}, or {head: {file: label}} where the problem is a dict by head.
+    """
+    names, parts = None, None
+    if isinstance(rows.get("labels"), Mapping):
+        if other := sorted(set(rows) - {"labels", "classes", "split"}):
+            raise ValueError(
+                f"Beside the key 'labels', {place} may have the keys 'classes' and 'split'. "
+                f"Received: {', '.join(map(repr, other))}"
+            )
+        rows, names, parts = (rows.get(key) for key in ("labels", "classes", "split"))
+    heads = _by_head(rows, problem, place) if isinstance(problem, Mapping) else {None: rows}
+    if parts is not None:
+        if not isinstance(parts, Mapping) or set(parts) != set().union(*heads.values()):
+            raise ValueError(
+                f"'split' in {place} must name the part of each file among the labels. Received: "
+                f"{parts!r:.80}"
+            )
+        parts = {_plain(file): part for file, part in parts.items()}
+    heads = {head: {_plain(f): _plain(y) for f, y in rows.items()} for head, rows in heads.items()}
+    return heads.get(None, heads), names, parts
+
+
+def _by_head(rows, problem, place):
+    """{head: {file: label}} of rows in that form, or in the form {file: {head: label}}."""
+    if wrong := [name for name, row in rows.items() if not isinstance(row, Mapping)]:
+        raise ValueError(
+            f"Of several heads each label in {place} must be a dict {{head: label}}. Received: "
+            f"{rows[wrong[0]]!r:.80} for {wrong[0]!r}"
+        )
+    if set(rows) == set(problem):
+        return rows
+    if missing := set(problem) - set().union(*rows.values()):
+        raise ValueError(
+            f"problem must name heads among the labels in {place}. Received: "
+            f"{', '.join(map(repr, sorted(missing)))}"
+        )
+
+    def is_missing(label):  # as pandas writes it, too
+        return label is None or (isinstance(label, float) and math.isnan(label))
+
+    return {
+        head: {file: row[head] for file, row in rows.items() if not is_missing(row.get(head))}
+        for head in problem
+    }
+
+
+def _plain(value):
+    """A path as text, and what NumPy has as Python's."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
 def read_json(path):
     def once(pairs):
-        once_each = dict(pairs)
-        if len(once_each) < len(pairs):
-            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-            raise ValueError(f"{twice!r} is there twice")
-        return once_each
+        name, count = Counter([name for name, _ in pairs] or [""]).most_common(1)[0]
+        if count > 1:
+            raise ValueError(f"{name!r} is there twice")
+        return dict(pairs)
 
     try:
         content = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=once)
@@ -49,7 +106,10 @@ def read_json(path):
 
 
 def read_csv(path, problem):
-    """({column of labels: {file: cell}}, {file: part} or None); `problem` may name the columns."""
+    """({column: {file: cell}}, {file: part} or None) of the columns of labels and of parts.
+
+    Where the problem is a dict by head, its heads are the columns: {head: {head: {file: cell}}}.
+    """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             first = file.readline()
@@ -69,22 +129,19 @@ def read_csv(path, problem):
             f"{path} must begin with a row of different names: of a column of files, one or more "
             f"of labels, and perhaps 'split'. Received: {', '.join(map(repr, header)) or 'nothing'}"
         )
-    if isinstance(problem, Mapping):
-        if missing := [name for name in problem if name not in columns]:
-            raise ValueError(
-                f"problem must name columns of {path}, which has {', '.join(map(repr, columns))}. "
-                f"Received: {', '.join(map(repr, missing))}"
-            )
-        chosen, more = list(problem), ""
-    else:
-        chosen = [name for name in columns if name.lower() in _LABEL]
-        chosen = chosen if len(chosen) == 1 else columns
-        more = "; name several with the problem of each"
+    has_heads = isinstance(problem, Mapping)
+    if has_heads and (missing := [name for name in problem if name not in columns]):
+        raise ValueError(
+            f"problem must name columns of {path}, which has {', '.join(map(repr, columns))}. "
+            f"Received: {', '.join(map(repr, missing))}"
+        )
+    chosen = list(problem if has_heads else (name for name in columns if name.lower() in _LABEL))
+    chosen = chosen if has_heads or len(chosen) == 1 else columns
     if others := [name for name in columns if name not in chosen]:
         warnings.warn(
             f"Labels are read from the column{'s' * (len(chosen) > 1)} "
             f"{', '.join(map(repr, chosen))} of {path}; {', '.join(map(repr, others))} are not "
-            f"read{more}",
+            f"read{'; name several with the problem of each' * (not has_heads)}",
             stacklevel=2,
         )
     rows = {}
@@ -103,24 +160,26 @@ def read_csv(path, problem):
                 f"separated by |. Received: {file!r} again in row {line}"
             )
         rows[file] = row
-    cells_of = {name: {file: row[name] for file, row in rows.items()} for name in chosen}
-    if split is None:
-        return cells_of, None
-    return cells_of, {file: check_part(row[split], file, path) for file, row in rows.items()}
+    parts = {file: row[split] for file, row in rows.items()} if split else None
+    columns = {name: {file: row[name] for file, row in rows.items()} for name in chosen}
+    if not has_heads:
+        return columns, parts
+    for head, cells in columns.items():
+        if len(columns) > 1 and problem[head] != "multi_label":  # an empty cell lacks a label
+            cells = {file: cell for file, cell in cells.items() if cell}
+        columns[head] = {head: cells}
+    return columns, parts
 
 
 def labels_in(columns, problem, path):
     """(names of the columns or None, {file: label}) of columns {name: {file: cell}} of one head."""
     (first, cells), *others = columns.items()
-    numbers = {
-        name: {file: _number(cell) for file, cell in column.items()}
-        for name, column in columns.items()
-    }
-    wrong = [(file, name) for file in cells for name in numbers if numbers[name][file] is None]
+    numbers = {file: [_number(column[file]) for column in columns.values()] for file in cells}
+    names, wrong = list(columns), [file for file, row in numbers.items() if None in row]
     if not others and problem != "regression" and (problem != "multi_label" or wrong):
         return None, _one_column(cells, problem, path)
     if wrong:
-        file, name = wrong[0]
+        file, name = wrong[0], names[numbers[wrong[0]].index(None)]
         raise ValueError(
             f"Labels in several columns, and values to estimate, must be numbers; keep one column "
             f"of names, or call it label. Received: {columns[name][file]!r} in the column {name!r} "
@@ -128,9 +187,7 @@ def labels_in(columns, problem, path):
             f"say the problem of each, as problem={{{first!r}: 'single_label', ...}}, or on the "
             f"command line --problem {first}=single_label,..."
         )
-    if not others:
-        return list(columns), numbers[first]
-    return list(columns), {file: [numbers[name][file] for name in columns] for file in cells}
+    return names, numbers if others else {file: number for file, (number,) in numbers.items()}
 
 
 def _one_column(cells, problem, path):
@@ -163,16 +220,6 @@ def _number(cell):
         return None
 
 
-def check_part(text, file, place):
-    """The part of a set that a text names."""
-    if not isinstance(text, str) or not (part := part_of(text)):
-        raise ValueError(
-            f"'split' in {place} must be train, validation or test. Received: {text!r} for {file!r}"
-        )
-    return part
-
-
-def some_of(rows, most=3):
+def some_of(rows):
     """The first labels, for a message."""
-    shown = [f"{label!r:.40} for {name!r}" for name, label in list(rows.items())[:most]]
-    return ", ".join(shown)
+    return ", ".join(f"{label!r:.40} for {file!r}" for file, label in list(rows.items())[:3])

@@ -17,7 +17,7 @@ def labelled_files(files, problem=None):
     folder, unless the folders of two levels could be the classes.
 
     Args:
-        files: what `open_files` returns.
+        files: a `keras_vit.data.files.Folder` or `Archive`.
         problem: None, or `"single_label"` to allow a single class.
 
     Returns:
@@ -28,10 +28,10 @@ def labelled_files(files, problem=None):
         ValueError: the layout is another one, or could be read in two ways.
     """
     images = images_among(files.names)
-    parts, class_names, labelled = find_parts(files, images), None, {}
+    parts, class_names, labelled = find_parts(files, images), [], {}
     for part, prefix in parts.items():
-        classes = _class_images(files, images, prefix, class_names or ())
-        if class_names is None:
+        classes = _class_images(files, images, prefix, class_names)
+        if not class_names:
             class_names = list(classes)
             if empty := [name for name in classes if not classes[name]]:
                 raise ValueError(
@@ -117,18 +117,17 @@ def _class_images(files, images, prefix, known):
         raise _no_classes(files, prefix, classes, below.get("", []))
     levels = {name: folders_below(classes[name], f"{prefix}{name}/") for name in classes}
     _check_levels(files, prefix, levels)
-    for name in classes:
-        if not part_of(name) or not classes[name]:
-            continue
+    for name in filter(part_of, below):
+        others = quoted(set(classes) - {name})
         if name.lower() not in _WORDS or "" not in levels[name]:
             raise ValueError(
                 f"The parts of a set must lie in folders of their own, such as train and test, and "
-                f"nothing beside them. Received: {name!r} beside {quoted(set(classes) - {name})} "
-                f"in {files.place(prefix)}; move it, or rename it if it is a class"
+                f"nothing beside them. Received: {name!r} beside {others} in "
+                f"{files.place(prefix)}; move it, or rename it if it is a class"
             )
         warnings.warn(
-            f"The folder {name!r} in {files.place(prefix)} is read as a class, since "
-            f"{quoted(set(classes) - {name})} lie beside it and no other part",
+            f"The folder {name!r} in {files.place(prefix)} is read as a class, since {others} lie "
+            "beside it and no other part",
             stacklevel=2,
         )
     return classes
@@ -140,13 +139,11 @@ def _check_levels(files, prefix, levels):
     `levels` is {class name: {folder in it, "" for none: image names}}.
     """
     inside = {name: {*folders} - {""} for name, folders in levels.items() if folders}
-    shared = [name for name in sorted(set().union(*inside.values())) if name in inside]
     counts = Counter(folder for folders in inside.values() for folder in folders)
-    repeated = sorted(folder for folder, count in counts.items() if count > 1)
-    two_levels = all("" not in levels[name] for name in inside) and any(
-        len(folders) > 1 for folders in inside.values()
-    )
-    if shared or len(repeated) > 1 or two_levels:
+    repeated = [folder for folder, count in counts.items() if count > 1]
+    no_class_has_images = all("" not in levels[name] for name in inside)
+    two_levels = no_class_has_images and any(len(folders) > 1 for folders in inside.values())
+    if {*counts} & {*inside} or len(repeated) > 1 or two_levels:
         nested = [(files.place(prefix + name), inside[name]) for name in inside if inside[name]]
         lines = [f"{place}: {quoted(folders)}" for place, folders in nested]
         raise ValueError(

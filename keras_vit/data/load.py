@@ -1,5 +1,6 @@
 """`load`: datasets that fit in memory, as checked arrays. Nothing is downloaded."""
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -9,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checks import check_choice, pair, positive_float, rate
-from keras_vit.data import arrays, tfds
-from keras_vit.data.dataset import ImageDataset, check_memory, check_problem
+from keras_vit.data import arrays, dataset, tfds
+from keras_vit.data.dataset import ImageDataset, check_problem
 from keras_vit.data.files import ARCHIVES, listed
 from keras_vit.data.folders import FileSource
 from keras_vit.data.pixels import PATHS, pixels_of
@@ -119,38 +120,32 @@ def find_source(source, data_dir, labels=None, problem=None, test_fraction=0.2, 
     if problem is not None:
         check_problem(problem)
     path = Path(source).expanduser() if isinstance(source, PATHS) and str(source) else None
+    suffix, is_folder, opened = path and path.suffix.lower(), path and path.is_dir(), None
     if labels is not None:
-        if path is None or not (path.is_dir() or path.suffix.lower() in ARCHIVES):
+        if not is_folder and suffix not in ARCHIVES:
             raise ValueError(
                 "labels belong to the images of a folder, .zip or .tar archive. Received: labels, "
                 f"and the source {source!r:.80}"
             )
-    elif opened := _find_named(source, data_dir, test_fraction, seed):
+    elif isinstance(source, str):
+        if source == "digits":
+            opened = arrays.load_digits(test_fraction, seed)
+        else:
+            find = _find_fashion_mnist if source == "fashion_mnist" else _find_prepared
+            opened = find(source, data_dir)
+    if opened is not None:
         return _check_problem(opened, problem)
-    if path is not None:
-        if path.suffix.lower() == ".npz" and path.is_file():
-            return arrays.load_npz(path, test_fraction, seed, problem)
-        if path.is_dir() or (path.suffix.lower() in ARCHIVES and path.is_file()):
-            return FileSource(path, None, test_fraction, seed, labels, problem)
-    tasks = [f"vtab/{name}" for name in VTAB_TASKS]
-    known = ["digits", "fashion_mnist", *tfds.TFDS_SETS, *tasks]
+    if suffix == ".npz" and path.is_file():
+        return arrays.load_npz(path, test_fraction, seed, problem)
+    if is_folder or (suffix in ARCHIVES and path.is_file()):
+        return FileSource(path, None, test_fraction, seed, labels, problem)
+    known = ["digits", "fashion_mnist", *tfds.TFDS_SETS, *(f"vtab/{name}" for name in VTAB_TASKS)]
     raise ValueError(
         f"There is no such dataset, file or folder. Received: {source!r}; the nearest names are "
         f"{nearest(source, known)}. Expected the path of a .npz file, or of a folder, .zip or .tar "
         "archive with one subfolder of images per class, or one of "
         f"{', '.join(map(repr, known))}"
     )
-
-
-def _find_named(source, data_dir, test_fraction, seed):
-    """What a name of a set stands for; None where it is none."""
-    if not isinstance(source, str):
-        return None
-    if source == "digits":
-        return arrays.load_digits(test_fraction, seed)
-    if source == "fashion_mnist":
-        return _find_fashion_mnist(data_dir)
-    return _find_prepared(source, data_dir)
 
 
 def is_named(source, data_dir=None):
@@ -189,29 +184,29 @@ def _find_prepared(name, data_dir):
     return tfds.PreparedSource(name, tfds.find_prepared(name, data_dir))
 
 
-def _find_fashion_mnist(data_dir):
+def _find_fashion_mnist(name, data_dir):
     """From IDX files, or else as prepared by TensorFlow Datasets."""
     folder = Path("." if data_dir is None else data_dir).expanduser()
     for place in (folder, folder / "fashion_mnist", folder / "fashion-mnist"):
         paths = {}
-        for part, (name, _) in _IDX_FILES.items():
-            plain = place / name
-            paths[part] = plain if plain.is_file() else place / f"{name}.gz"
+        for part, (file, _) in _IDX_FILES.items():
+            plain = place / file
+            paths[part] = plain if plain.is_file() else place / f"{file}.gz"
         if data_dir is not None and all(path.is_file() for path in paths.values()):
             idx = {part: arrays.read_idx(paths[part], _IDX_FILES[part][1]) for part in paths}
             for part in ("train_images", "test_images"):
                 idx[part] = idx[part][..., None]
-            return ImageDataset("fashion_mnist", **idx, class_names=FASHION_MNIST_CLASSES)
+            return ImageDataset(name, **idx, class_names=FASHION_MNIST_CLASSES)
     # Looked for on disk first: asking TensorFlow Datasets for a set that is not there makes
     # it try the network, for minutes where there is none.
     if data_dir is None or not any(folder.glob(f"fashion_mnist/*/{tfds.INFO}")):
         raise ValueError(
             "'fashion_mnist' needs data_dir, a folder that holds it, or its folder fashion_mnist: "
-            f"{', '.join(name for name, _ in _IDX_FILES.values())}, plain or with .gz. Received: "
+            f"{', '.join(file for file, _ in _IDX_FILES.values())}, plain or with .gz. Received: "
             f"data_dir={data_dir and str(data_dir)!r}, where not all of them are. "
             f"{tfds.how_to_prepare('fashion_mnist', data_dir or 'DIR')}"
         )
-    source = tfds.PreparedSource("fashion_mnist", tfds.find_prepared("fashion_mnist", folder))
+    source = tfds.PreparedSource(name, tfds.find_prepared(name, folder))
     source.channels, source.class_names = 1, FASHION_MNIST_CLASSES
     return source
 
@@ -227,7 +222,7 @@ def _in_memory(source, size, channels, skip_corrupt):
         )
     rows = [(0, row) for row in source.rows("train")] + [(1, row) for row in source.rows(test)]
     channels = channels or source.channels or 3
-    count, given, images, labels, reasons = len(rows), size, None, [[], []], {}
+    count, given, images, labels, reasons = len(rows), size, None, ([], []), {}
     for part, row in rows:
         try:
             image, label = source[row]
@@ -241,7 +236,14 @@ def _in_memory(source, size, channels, skip_corrupt):
             continue
         if images is None:
             size, first = given or pixels.shape[:2], source.place(row)
-            check_memory((count, *size, channels), pixels.itemsize)
+            gib = count * math.prod(size) * channels * pixels.itemsize / 2**30
+            if gib > dataset.MAX_BYTES / 2**30:
+                raise ValueError(
+                    f"A dataset in memory may take at most {dataset.MAX_BYTES / 2**30:.3g} GiB. "
+                    f"Received: {count} images of {size[0]}x{size[1]}x{channels}, which is "
+                    f"{gib:.3g} GiB. Lower image_size, use fewer images, or read it as batches: "
+                    "keras_vit.data.pipeline"
+                )
             images = np.empty((count, *size, channels), pixels.dtype)
         if pixels.shape[:2] != size:
             if given is None:
@@ -259,19 +261,18 @@ def _in_memory(source, size, channels, skip_corrupt):
             f"{listed([f'{place}: {reason}' for place, reason in reasons.items()])}\n"
             "Repair or remove them, or pass skip_corrupt=True to leave them out."
         )
-    gone, counts = [], [len(rows) for rows in labels]
+    gone, (first, second) = [], map(len, labels)
     if source.problem == "single_label":
         gone = sorted({*range(source.num_classes)} - {*labels[0]})
         gone = [source.class_names[number] for number in gone]
-    if isinstance(source.problem, Mapping):
-        labels = [{h: [row[h] for row in rows] for h in source.problem} for rows in labels]
-    first, end = counts[0], sum(counts)
-    if reasons and (gone or not counts[1]):
+    if reasons and (gone or not second):
         raise ValueError(
             f"Every class of {source.name} must keep a readable image for training, and the part "
             f"{test} one. Received: {len(reasons)} corrupt images, no readable ones in "
             f"{', '.join(map(repr, gone or [test]))}; repair the images or remove the class folder"
         )
-    parts = images[:first], labels[0], images[first:end], labels[1]
-    skipped, left_out = tuple(sorted(reasons)), tuple(source.left_out)
-    return ImageDataset(source.name, *parts, source.class_names, skipped, left_out, source.problem)
+    if isinstance(source.problem, Mapping):
+        labels = [{h: [row[h] for row in rows] for h in source.problem} for rows in labels]
+    parts = images[:first], labels[0], images[first : first + second], labels[1]
+    left_out = tuple(sorted(reasons)), tuple(source.left_out)
+    return ImageDataset(source.name, *parts, source.class_names, *left_out, source.problem)

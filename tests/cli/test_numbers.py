@@ -103,12 +103,12 @@ def test_epochs_are_those_of_the_images_that_are_trained_on():
 def test_classes_of_one_name():
     """ImageNet has two cranes, a bird and a machine, and two maillots."""
     model = ("crane", "dog", "crane")
-    assert class_map(model, model, 3).tolist() == [0, 1, 2]
-    assert class_map(model, ("dog", "crane", "crane"), 3).tolist() == [1, 0, 2]
-    assert class_map(model, ("dog",), 3).tolist() == [1]
+    assert class_map("single_label", model, model, 3).tolist() == [0, 1, 2]
+    assert class_map("single_label", model, ("dog", "crane", "crane"), 3).tolist() == [1, 0, 2]
+    assert class_map("single_label", model, ("dog",), 3).tolist() == [1]
     for of_model, of_data in ((model, ("crane", "dog")), (("crane", "dog"), model)):
         with pytest.raises(ValueError, match=r"Received: \d and \d of 'crane'; give them diff"):
-            class_map(of_model, of_data, len(of_model))
+            class_map("single_label", of_model, of_data, len(of_model))
 
 
 def test_names_keep_their_places(tmp_path):

@@ -1,18 +1,17 @@
-"""`keras-vit predict`: the classes that images show."""
+"""`keras-vit predict`, `embed` and `explore`: what a model makes of images."""
 
+import argparse
 import os
 
-from keras_vit_cli.arguments import count, probability
+from keras_vit_cli.arguments import count, flag, positive, probability, several
 from keras_vit_cli.models import files_of, open_model, read_names
 from keras_vit_cli.output import print_rows, unreadable
 
-HELP = "tell which classes images show"
-EXAMPLE = "keras-vit predict output photos/ cat.jpg --top 3"
 COLUMNS = ("image", "rank", "class", "index", "probability")
 OF_VALUES = ("image", "output", "index", "value")
 
 
-def add_arguments(add):
+def add_predict(add):
     add("model")
     add("images")
     text = "classes for each image (default: 1 in the table; 5 in CSV and JSON)"
@@ -26,7 +25,11 @@ def add_arguments(add):
     add("--json")
 
 
-def run(args):
+def run_predict(args):
+    """Tell which classes images show.
+
+    keras-vit predict output photos/ cat.jpg --top 3
+    """
     import keras_vit
     from keras_vit.data.predict import reading_and_names
     from keras_vit.heads import check_one_head, errors_of, heads_of
@@ -55,7 +58,7 @@ def run(args):
     if is_table and readable:
         _print_table(files, predictions, readable, of_values)
     elif not is_table:
-        columns = ["image", "head"] if heads else ["image"]
+        columns = ["image", *["head"] * bool(heads)]
         columns += [] if all(of_values.values()) else COLUMNS
         columns += OF_VALUES if any(of_values.values()) else []
         columns = list(dict.fromkeys(columns))
@@ -90,8 +93,76 @@ def _rows(file, predictions, head):
     of_image = {"image": file} if head is None else {"image": file, "head": head}
     for rank, one in enumerate(predictions, 1):
         if hasattr(one, "value"):
-            values = dict(zip(OF_VALUES[1:], (one.label, one.index, float(f"{one.value:.6g}"))))
+            columns, values = OF_VALUES, (one.label, one.index, float(f"{one.value:.6g}"))
         else:
+            columns = COLUMNS
             values = (rank, one.label, one.index, round(one.probability, 6))
-            values = dict(zip(COLUMNS[1:], values))
-        yield of_image | values
+        yield of_image | dict(zip(columns[1:], values))
+
+
+def add_embed(add):
+    add("model")
+    add("images")
+    text = "the file: .npz with the arrays paths and features, or .csv"
+    add("-o", "--output", default="features.npz", help=text)
+    add("--normalize", **flag("vectors of length 1, as CLIP compares them"))
+    add("--layer")
+    add("--batch-size")
+
+
+def run_embed(args):
+    """Write the features that a model makes of images, with their paths.
+
+    keras-vit embed facebook/dinov2-small photos/ -o features.npz
+    """
+    from keras_vit import evaluation
+    from keras_vit.evaluation.features import output_of_features
+    from keras_vit.text import visible
+
+    output_of_features(args.output)
+    files, model = files_of(args), open_model(args.model)
+    vectors = evaluation.embed(
+        model, files, args.normalize, args.layer, args.batch_size, skip_corrupt=True, progress=None
+    )
+    broken = evaluation.save_features(args.output, files, vectors)
+    shape = f"{len(files) - broken} images, {vectors.shape[1]} numbers each"
+    print(f"{visible(args.output)}: {shape}")
+    return unreadable(broken, len(files))
+
+
+def add_explore(add):
+    add("model")
+    add("images")
+    add("--compare", metavar="MODEL", help="another model, to stand beside it")
+    add("-o", "--output", default="report.html", help="the page")
+    text = "indices of the blocks to show (default: all)"
+    add("--blocks", help=text, **several(int, "BLOCK"))
+    add("--top", type=count, default=5, help="classes to tell")
+    add("--class-names")
+    add("--reading")
+    add("--megabytes", type=positive, default=5.0, help="largest size for each image")
+
+
+def run_explore(args):
+    """Write a page that shows what a model attends to.
+
+    keras-vit explore output cat.jpg dog.jpg -o report.html
+    """
+    from keras_vit import inspection
+    from keras_vit.data.preprocess import preprocess_readable
+    from keras_vit.text import visible
+
+    if args.compare == args.model:
+        text = f"--compare: takes another model than the first. Received: {args.model!r} twice."
+        raise argparse.ArgumentError(None, text)
+    options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
+    names, files = read_names(args.class_names), files_of(args)
+    model = open_model(args.model, args.reading)
+    _, broken = preprocess_readable(files, model)
+    shown = [file for index, file in enumerate(files) if index not in broken]
+    if args.compare:
+        model = {args.model: model, args.compare: open_model(args.compare, args.reading)}
+    if shown:
+        path = inspection.explore(model, shown, args.output, class_names=names, **options)
+        print(f"{visible(path)} ({path.stat().st_size / 1e6:.2f} MB)")
+    return unreadable(len(broken), len(files))
