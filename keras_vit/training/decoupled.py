@@ -48,7 +48,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """
 
     slot_names = ()  # of what is remembered for each variable
-    clips_sum = True  # for `TensorFlowDevices.prepare`: Keras's would clip on each replica
+    fused_form = None, None  # of PyTorch: a function of `fused`, and the `direction` it computes
+    clips_sum = True  # for `TensorFlowDevices.check_model`: Keras's would clip on each replica
 
     def __init__(
         self,
@@ -179,6 +180,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         if self.averages:
             average, rate = self.averages[i], ops.cast(self.average_rate(), dtype)
             self.assign_add(average, rate * (weight - ops.cast(average, dtype)))
+
+    fused_steps = descend, update_step  # which a fused form computes, too
 
     def get_config(self):
         config = {

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import keras
-import numpy as np
 
 from keras_vit.heads import map_heads
 from keras_vit.training.losses import ClassificationLoss
@@ -37,14 +36,9 @@ def for_keras(read, example):
     """
     if keras.backend.backend() != "tensorflow":
         return (batch for batch in read())  # Keras takes generators, and no other iterators
-    import tensorflow as tf
+    from keras_vit.distribution.tensorflow import dataset_of
 
-    def spec(x):
-        x = np.asarray(x)
-        return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
-
-    signature = keras.tree.map_structure(spec, example)
-    return tf.data.Dataset.from_generator(read, output_signature=signature).prefetch(2)
+    return dataset_of(read, example)
 
 
 def check_labels(model, batch):

@@ -60,12 +60,11 @@ class Run:
 
     def __post_init__(self):
         self.devices, self.signals = distribution.current(), Signals()
-        self.devices.prepare(self.model)
-        self.shared = self.devices.share(self.data)  # the batches that this process reads
+        self.devices.check_model(self.model)
+        self.local_data = self.devices.local_shard(self.data)
         self.batch_size = getattr(self.data, "batch_size", None)
         accumulate = checkpoint.inner_optimizer(self.model).gradient_accumulation_steps or 1
-        self.lengths = (self.total, self.data.steps_per_epoch, accumulate)
-        self.progress = Progress(*self.lengths)
+        self.progress = Progress(self.total, self.data.steps_per_epoch, accumulate)
         folder = self.output / "checkpoints"
         self.checkpoints = checkpoint.Checkpoints(folder, self.keep, self.devices.writes)
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
@@ -88,7 +87,7 @@ class Run:
             for callback, memory in zip(self.remembering, memories):
                 callback.set_state(memory)
             while not progress.ended:
-                if not progress.awaits_validation:
+                if progress.epoch_logs is None:
                     self.train_epoch()
                 self.events.end_epoch(progress.epoch_logs | self.validate())
                 progress.epoch_logs = None
@@ -119,10 +118,12 @@ class Run:
         start = self.progress.batch
         if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
             # On several devices TensorFlow reads a batch to see its shape, and then begins again.
-            read = functools.partial(feed.batches, self.model, self.shared, start, start + count)
+            read = functools.partial(
+                feed.batches, self.model, self.local_data, start, start + count
+            )
         else:
-            read = functools.partial(iter, itertools.islice(self.batches, count))
-        return self.devices.feed(feed.for_keras(read, self.example))
+            read = functools.partial(itertools.islice, self.batches, count)
+        return self.devices.distribute(feed.for_keras(read, self.example))
 
     def is_over(self):
         """Whether all batches are done, or a callback has ended the training."""
@@ -199,27 +200,22 @@ class Run:
             RunEnded: the run has ended, and its checkpoints were removed.
             ValueError: the output has another run.
         """
-        path, meta, arrays = None, {}, {}
-        record = same_run.record_of_ended(self.output)
-        if latest := self.checkpoints.latest():
-            path, meta, arrays = latest
-        elif record:
-            meta = record
-        self.progress = Progress.from_meta(meta, *self.lengths)
-        place, total = self.progress.batch, self.progress.total
-        if place < total:
-            batches = feed.batches(self.model, self.shared, place, total)
-            self.example = next(batches)
-            self.batches = itertools.chain([self.example], batches)  # the first is read once
-        else:  # nothing is left to train
-            self.example = next(feed.batches(self.model, self.shared, 0, 1))
+        ended = None, same_run.record_of_ended(self.output) or {}, {}
+        path, meta, arrays = self.checkpoints.latest() or ended
+        self.progress = progress = self.progress.restored(meta)
+        start, stop = progress.batch, progress.total
+        if start >= stop:  # nothing is left to train; the model is built by any batch
+            start, stop = 0, 1
+        batches = feed.batches(self.model, self.local_data, start, stop)
+        self.example = next(batches)
+        self.batches = itertools.chain([self.example], batches)  # the first is read once
         look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
         self.settings = same_run.describe(
             self.model,
-            steps=self.progress.total_updates,
-            steps_per_epoch=self.progress.per_epoch,
+            steps=progress.total_updates,
+            steps_per_epoch=progress.per_epoch,
             batch_size=self.batch_size,
             data=getattr(self.data, "settings", None) or {},
             settings=self.settings,
@@ -227,15 +223,15 @@ class Run:
         if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
         if meta and not path:
-            raise RunEnded(self.output, self.progress.history())
+            raise RunEnded(self.output, progress.history())
         if path:
             self._restore(path, meta, arrays)
         self.metrics = {name: v for name, v in arrays.items() if name.startswith("metrics/")}
-        if self.progress.seed is None and keras.backend.backend() == "torch":
+        if progress.seed is None and keras.backend.backend() == "torch":
             import torch
 
-            self.progress.seed = int(torch.randint(2**31, ()))
-        self.devices.agree("run", {"batch": place} | self.settings | same_run.versions())
+            progress.seed = int(torch.randint(2**31, ()))
+        self.devices.agree("run", {"batch": progress.batch} | self.settings | same_run.versions())
         return meta.get("callbacks", ())
 
     def _restore(self, path, meta, arrays):

@@ -108,7 +108,7 @@ def clean_end(devices):
         yield
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)  # they hold Keras's iterator
-        explained = devices.explain(error)
+        explained = devices.error_to_raise(error)
         if explained is error:
             raise
         raise explained from error

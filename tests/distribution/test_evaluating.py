@@ -1,7 +1,5 @@
 """The batches of an evaluation on several devices."""
 
-import types
-
 import numpy as np
 import pytest
 
@@ -23,13 +21,11 @@ def test_arrays_have_batches_of_the_size_that_is_asked_for(batch_size, sizes):
 
 @pytest.mark.any_backend
 def test_rows_that_the_devices_do_not_divide_come_last_in_batches_of_the_usual_size():
-    devices = types.SimpleNamespace(replicas=4, data_shard=(0, 1))
-    remainders = []
-    batches = evaluating.batches_of(ROWS, 7)
-    even = list(evaluating._even_shards(devices, batches, remainders))
+    batches, remainders = evaluating.batches_of(ROWS, 7), []
+    even = list(evaluating.even_shards(batches, 4, (0, 1), remainders))
     assert [len(x) for x, _ in even] == [4] * 10 and [len(x) for x, _ in remainders] == [3] * 10
-    joined = list(evaluating._joined(remainders * 2))
+    joined = list(evaluating.joined(remainders * 2))
     assert [len(x) for x, _ in joined] == [32, 28]
     seen = np.concatenate([x for x, _ in even + remainders])
     assert sorted(seen) == list(range(70))
-    assert not list(evaluating._joined([]))
+    assert not list(evaluating.joined([]))

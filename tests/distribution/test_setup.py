@@ -64,7 +64,7 @@ def some(pipeline, start, count=4):
 def test_training_batches_are_cut_without_overlap_or_loss(mixup, processes):
     """Over the end of an epoch, and from the middle of one."""
     whole = load("train", mixup=mixup)
-    parts = [OneOf(i, processes).share(load("train", mixup=mixup)) for i in range(processes)]
+    parts = [OneOf(i, processes).local_shard(load("train", mixup=mixup)) for i in range(processes)]
     assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch} == {2}
     for start in (0, 3):
         cuts = [some(part, start, 2) for part in parts]
@@ -92,4 +92,4 @@ def test_arrays_are_cut_too_and_what_cannot_be_is_told():
     read = [label for i in range(2) for _, labels in shards(arrays, i, 2) for label in labels]
     assert sorted(read) == list(range(35))
     refuses("Received: generator", list, shards((i for i in ()), 0, 2), error=TypeError)
-    refuses("need data with shard", OneOf(0, 2).share, arrays, error=TypeError)
+    refuses("need data with shard", OneOf(0, 2).local_shard, arrays, error=TypeError)

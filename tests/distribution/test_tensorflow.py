@@ -67,7 +67,9 @@ with distribution.setup() as devices:
         call = tf.function(lambda: run(lambda: model(image, training=True)))
         return [each.numpy().tolist() for each in call().values]
     rows = [outputs()]
-    devices.prepare(model)
+    (callback,) = devices.callbacks()
+    callback.set_model(model)
+    callback.on_train_begin()
     rows += [outputs(), outputs()]
     moved = []
     for optimizer_class in (keras.optimizers.SGD, training.SGDM):
@@ -103,6 +105,6 @@ def test_replicas_of_a_process_share_its_part():
             return function(None)
 
     part = tf.data.Dataset.from_tensors((np.arange(8).reshape(4, 2), np.arange(4, 8)))
-    dataset = TensorFlowDevices(FourReplicas(), 1, 2).feed(part)
+    dataset = TensorFlowDevices(FourReplicas(), 1, 2).distribute(part)
     labels = [labels.tolist() for _, labels in dataset.as_numpy_iterator()]
     assert labels == [[4, 5], [6, 7]]

@@ -29,8 +29,8 @@ def test_a_checkpoint_gives_back_what_it_was_given():
     rows = [{"epoch": 0, "loss": 2.0}, {"epoch": 1, "loss": 1.0, "val_loss": 3.0}]
     progress = Progress(**length, batch=12, seed=3, rows=rows, epoch_logs={"loss": 1.0})
     meta = json.loads(json.dumps(progress.to_meta()))
-    assert Progress.from_meta({**meta, "settings": {}}, **length) == progress
-    assert Progress.from_meta({}, **length) == Progress(**length)
+    fresh = Progress(**length)
+    assert fresh.restored({**meta, "settings": {}}) == progress and fresh.restored({}) == fresh
     assert progress.history() == {"epoch": [0, 1], "loss": [2.0, 1.0], "val_loss": [None, 3.0]}
     progress.finished = True
     assert not progress.ended  # the last validation is still to come
