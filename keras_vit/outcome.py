@@ -28,11 +28,7 @@ def outcome_of(recipe, history, seconds, train, validation, test):
 
 
 def outcome_of_ended(output):
-    """What `outcome_of` has told of the run in a folder that has ended.
-
-    Raises:
-        ValueError: its model is no longer there.
-    """
+    """What `outcome_of` has told of the run in a folder that has ended, if its model is there."""
     output = pathlib.Path(output)
     if missing := [n for n in ("model.keras", "settings.json") if not (output / n).is_file()]:
         raise ValueError(

@@ -19,12 +19,9 @@ from keras_vit.checks import check_choice, positive_int
 from keras_vit.workarounds import set_random_seed
 from keras_vit.writing import save_whole
 
-MODES = {
-    "jax": ("auto", "single", "data_parallel", "model_parallel", "fully_sharded"),
-    "tensorflow": ("auto", "single", "data_parallel"),
-    "torch": ("auto", "single", "data_parallel"),
-}
-"""Backend with an engine for many devices -> its modes."""
+# Backend with an engine for many devices -> its modes.
+MODES = dict.fromkeys(("tensorflow", "torch"), ("auto", "single", "data_parallel"))
+MODES["jax"] = (*MODES["torch"], "model_parallel", "fully_sharded")
 
 LOST = "lost another one, which was killed, has failed (see its output) or does not answer. "
 GO_ON = "Start all again with the same command: training goes on from the last checkpoint."
@@ -34,10 +31,9 @@ _current = None  # the `Devices` of the last `setup`
 
 
 class Devices:
-    """What this process trains on. It is made by `setup`, and in force until `close`.
+    """What this process trains on: one device, or what the subclass of a backend makes of more.
 
-    This class is one process on one device; the subclass of each backend overrides what more
-    devices need.
+    It is made by `setup`, and in force until `close`.
 
     Attributes:
         mode: `"single"`, `"data_parallel"`, `"model_parallel"` or `"fully_sharded"`.
@@ -47,8 +43,7 @@ class Devices:
     """
 
     mode = "single"
-    replicas = 1
-    processes = 1
+    replicas = processes = 1
     process = 0
 
     @property
@@ -75,12 +70,12 @@ class Devices:
 
         Several processes need data whose `shard(process, processes)` has some rows of every batch.
         """
-        size = getattr(data, "batch_size", None)
-        if size is not None and size % self.replicas:
-            nearest = max(size - size % self.replicas, self.replicas)
+        size, replicas = getattr(data, "batch_size", None) or 0, self.replicas
+        if size % replicas:
+            nearest = max(size - size % replicas, replicas)
             raise ValueError(
                 f"The devices must divide the batch. Received: a batch of {size} images, "
-                f"{self.replicas} devices; {nearest} and {nearest + self.replicas} fit."
+                f"{replicas} devices; {nearest} and {nearest + replicas} fit."
             )
         index, count = self.data_shard
         if count == 1:
@@ -264,12 +259,11 @@ def setup(
 
 def check_count(devices, names, processes=1, advice=""):
     """Raises a ValueError if there are not `devices` of the devices `names` of all processes."""
-    if devices is None:
-        return
-    if devices > len(names) or (devices < len(names) and processes > 1):
+    count = len(names)
+    if devices is not None and (devices > count or (devices < count and processes > 1)):
         raise ValueError(
             "devices must be at most the number that exists, and in several processes all of them. "
-            f"Received: devices={devices}; there are {len(names)}: {names}. {advice}"
+            f"Received: devices={devices}; there are {count}: {names}. {advice}"
         )
 
 

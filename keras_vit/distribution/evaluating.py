@@ -28,10 +28,8 @@ def batches_of(data, batch_size=None):
 def shards(data, index, count, batch_size=None):
     """One of `count` shards of every batch of an evaluation; that of the last may be empty."""
     if hasattr(data, "shard") and data.batch_size % count == 0:
-        yield from data.shard(index, count)
-    else:
-        for batch in batches_of(data, batch_size):
-            yield _shard(batch, index, count)
+        return data.shard(index, count)
+    return (_shard(batch, index, count) for batch in batches_of(data, batch_size))
 
 
 def even_shards(batches, replicas, data_shard, remainders):

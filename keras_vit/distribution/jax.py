@@ -35,12 +35,7 @@ def make(mode, devices, model_devices, rules, timeout):
 
 
 def make_mesh(names, model_devices, processes):
-    """The mesh (batch, model) of the devices `names`: each row of them shares a model.
-
-    Raises:
-        ValueError: `model_devices` does not divide the devices, or a row begins within one process
-            and ends within another.
-    """
+    """The mesh (batch, model) of the devices `names`: each row of them shares a model."""
     local = len(names) // processes
     if len(names) % model_devices or (local % model_devices and model_devices % local):
         raise ValueError(
@@ -55,11 +50,8 @@ def make_mesh(names, model_devices, processes):
 class Sharding(keras.distribution.ModelParallel):
     """A distribution of Keras: which axis of each array is split over which axis of a mesh.
 
-    Args:
-        mode: a mode of `setup`.
-        mesh: what `make_mesh` returns.
-        rules: dict like `LAYOUT_RULES`, for `"model_parallel"`.
-        shards_batches: whether each device has some rows of a batch, or all of them.
+    `mode` is one of `setup`, `rules` are like `LAYOUT_RULES`, for `"model_parallel"`, and with
+    `shards_batches=False` each device has all rows of a batch.
     """
 
     def __init__(self, mode, mesh, rules, shards_batches=True):
@@ -98,13 +90,7 @@ class Sharding(keras.distribution.ModelParallel):
 
 
 class JaxDevices(Devices):
-    """Devices of JAX, under a `keras.distribution` that is set for the whole process.
-
-    Args:
-        mode: a mode of `setup`.
-        mesh: what `make_mesh` returns.
-        rules: those of the user, or `None`.
-    """
+    """Devices of JAX, under a `Sharding` for the whole process; `rules` are those of the user."""
 
     def __init__(self, mode, mesh, rules=None):
         import jax
@@ -125,18 +111,17 @@ class JaxDevices(Devices):
     def check_model(self, model):
         import jax
 
-        has_many = self.replicas * self.model_devices > 1
-        for variable in model.variables:
-            if has_many and not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
+        for v in model.variables if self.replicas * self.model_devices > 1 else ():
+            if not isinstance(v.value.sharding, jax.sharding.NamedSharding):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "
-                    f"Received: {model.name} with {variable.path} on {variable.value.sharding}."
+                    f"Received: {model.name} with {v.path} on {v.value.sharding}."
                 )
         if self.mode == "model_parallel":
             rules = {**self._rules, **layout.rules_of_heads(model)}
-            layout.check_rules(self._user_rules, [variable.path for variable in model.variables])
-            for variable in model.variables:
-                layout.split_axes(rules, variable.path, variable.shape, self.model_devices)
+            layout.check_rules(self._user_rules, [v.path for v in model.variables])
+            for v in model.variables:
+                layout.split_axes(rules, v.path, v.shape, self.model_devices)
         if self.mode == "fully_sharded" and all(
             v.value.sharding.is_fully_replicated for v in model.trainable_variables
         ):
@@ -159,11 +144,9 @@ class JaxDevices(Devices):
         """
         batches, remainders, sums = evaluating.batches_of(data, batch_size), [], []
         even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
-        for distribution, part in (
-            (self.distribution, even),
-            (self.whole_batches, evaluating.joined(remainders)),
-        ):
-            with distribution.scope():
+        rest = evaluating.joined(remainders)
+        for sharding, part in ((self.distribution, even), (self.whole_batches, rest)):
+            with sharding.scope():
                 if evaluating.evaluate_batches(model, part, **options):
                     sums.append([to_numpy(v) for v in model.metrics_variables])
         for variable, *values in zip(model.metrics_variables, *sums):

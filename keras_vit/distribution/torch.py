@@ -32,7 +32,7 @@ def _join(timeout, devices=None):
             f"{missing}; start the command with torchrun --nproc-per-node=N, which sets them."
         )
     processes = int(given["WORLD_SIZE"])
-    if devices is not None and devices != processes:
+    if devices not in (None, processes):
         raise ValueError(
             "The number of devices is that of the processes. Received: "
             f"devices={devices}, WORLD_SIZE={processes}; pass that number to torchrun alone."
@@ -114,9 +114,9 @@ class TrainTogether(keras.callbacks.Callback):
         import torch.distributed as dist
 
         self.on_train_end()  # of a training that an error has ended
-        for variable in self.model.variables:
-            dist.broadcast(variable.value.data, 0)
-        self._weights = [variable.value for variable in self.model.trainable_variables]
+        for v in self.model.variables:
+            dist.broadcast(v.value.data, 0)
+        self._weights = [v.value for v in self.model.trainable_variables]
         self._hooks = [w.register_post_accumulate_grad_hook(self._average) for w in self._weights]
         self._seeds = [v for v in self.model.variables if v.path.endswith("/seed_generator_state")]
 

@@ -123,12 +123,10 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         paths = [getattr(v, "path", v.name) for v in variables]
         self.layer_rates = layer_rates(paths, self.layer_decay, self.num_blocks)
         super().build(variables)
-        decays = [path.split("/")[-1] in self.decayed for path in paths]
-        self.decays = [self.weight_decay if each else 0.0 for each in decays]
+        self.decays = [self.weight_decay * (p.split("/")[-1] in self.decayed) for p in paths]
         self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
-        self.averages = None
-        if self.keeps_averages:
-            self.averages = self.add_optimizer_variables(variables, "average")
+        averaged = variables if self.keeps_averages else ()
+        self.averages = self.add_optimizer_variables(averaged, "average")
         self.gradient_norm = self.add_variable(
             (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
         )
@@ -162,8 +160,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable by the rule."""
-        i = self.index_of(variable)
-        dtype = keras.backend.standardize_dtype(variable.dtype)
+        i, dtype = self.index_of(variable), keras.backend.standardize_dtype(variable.dtype)
         dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
         slots = [slot[i] for slot in self.slots]
         weight, new_slots = self.descend(

@@ -28,12 +28,7 @@ def batches(model, data, start, stop):
 
 
 def for_keras(read, example):
-    """Batches in the form that `model.fit` takes.
-
-    Args:
-        read: function without arguments that returns an iterator of batches.
-        example: one of the batches.
-    """
+    """The batches that `read()` iterates over, as `model.fit` takes them; `example` is one."""
     if keras.backend.backend() != "tensorflow":
         return (batch for batch in read())  # Keras takes generators, and no other iterators
     from keras_vit.distribution.tensorflow import dataset_of

@@ -105,9 +105,9 @@ def fit(
         total = positive_int(steps, "steps") * (optimizer.gradient_accumulation_steps or 1)
     else:
         total = positive_int(epochs, "epochs") * data.steps_per_epoch
-    save_every = SaveEvery.parse(save_every)
-    keep, log_every = positive_int(keep, "keep"), positive_int(log_every, "log_every")
-    validation_freq = positive_int(validation_freq, "validation_freq")
+    counts = {"keep": keep, "log_every": log_every, "validation_freq": validation_freq}
+    counts = {name: positive_int(count, name) for name, count in counts.items()}
+    save_every = SaveEvery(save_every)
     output, callbacks = pathlib.Path(output), list(callbacks)
     if validation is None and any(isinstance(callback, BestWeights) for callback in callbacks):
         raise ValueError(
@@ -126,12 +126,10 @@ def fit(
             output,
             total=total,
             validation=validation,
-            validation_freq=validation_freq,
             save_every=save_every,
-            keep=keep,
-            log_every=log_every,
             callbacks=callbacks,
             settings=settings or {},
             curves=curves,
+            **counts,
         )
         return run.train()

@@ -194,12 +194,7 @@ class Run:
     # ---- beginning and going on
 
     def begin(self):
-        """Builds the model's state, or restores it; returns what the callbacks remember.
-
-        Raises:
-            RunEnded: the run has ended, and its checkpoints were removed.
-            ValueError: the output has another run.
-        """
+        """Builds the model's state, or restores it; returns what the callbacks remember."""
         ended = None, same_run.record_of_ended(self.output) or {}, {}
         path, meta, arrays = self.checkpoints.latest() or ended
         self.progress = progress = self.progress.restored(meta)
