@@ -40,7 +40,9 @@ class Events(keras.callbacks.CallbackList):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.first = self.run.progress.batch
-        self.run.restore_metrics()  # `fit` has just reset them
+        for variable, value in self.run.metrics:
+            variable.assign(value)  # which `fit` has just reset
+        self.run.metrics = []
         super().on_epoch_begin(epoch, logs)
 
     def on_train_batch_begin(self, batch, logs=None):

@@ -47,8 +47,8 @@ class RunLog(keras.callbacks.Callback):
         updates = progress.updates
         if updates // self.every > self._logged // self.every or progress.ends_epoch:
             self._logged, self._measured = updates, self._measure()
-            where = f"update {updates}/{progress.total_updates}"
-            self._write("step", where, {"step": updates, "epoch": progress.epoch}, logs)
+            place = {"step": updates, "epoch": progress.epoch}
+            self._write("step", f"update {updates}/{progress.total_updates}", place, logs)
 
     def on_epoch_end(self, epoch, logs=None):
         place = {"epoch": epoch, "step": self.run.progress.updates}

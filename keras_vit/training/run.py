@@ -75,6 +75,7 @@ class Run:
         self.events = Events(self, callbacks, bar=terminal)
         self.remembering = [each for each in self.callbacks if hasattr(each, "get_state")]
         self.reading = [x for x in (self.data, self.validation) if hasattr(x, "get_state")]
+        self.metrics = []  # (variable, value), of an epoch that was stopped in its middle
 
     def train(self):
         """Trains what is left; returns the history of the whole run, column -> values."""
@@ -217,11 +218,9 @@ class Run:
         )
         if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
-        if meta and not path:
-            raise RunEnded(self.output, progress.history())
-        if path:
-            self._restore(path, meta, arrays)
-        self.metrics = {name: v for name, v in arrays.items() if name.startswith("metrics/")}
+            if not path:
+                raise RunEnded(self.output, progress.history())
+            self.restore(path, meta, arrays)
         if progress.seed is None and keras.backend.backend() == "torch":
             import torch
 
@@ -229,8 +228,13 @@ class Run:
         self.devices.agree("run", {"batch": progress.batch} | self.settings | same_run.versions())
         return meta.get("callbacks", ())
 
-    def _restore(self, path, meta, arrays):
+    def restore(self, path, meta, arrays):
+        """Takes the state of everything but `Progress` from a checkpoint, and says where it is."""
         checkpoint.assign_state(self.model, arrays)
+        if self.progress.batch % self.progress.per_epoch:
+            variables = checkpoint.state_variables(self.model)
+            metrics = [name for name in arrays if name.startswith("metrics/")]
+            self.metrics = [(variables[name], arrays[name]) for name in metrics]
         for each, state in zip(self.reading, meta.get("data", ())):
             each.set_state(state)
         self.log.length = meta["log"]
@@ -241,14 +245,6 @@ class Run:
         then, now = meta["versions"], same_run.versions()
         if then != now:
             self.say(f"It is of {then}, not {now}. The last bits may differ.")
-
-    def restore_metrics(self):
-        """Gives the metrics of an epoch that was stopped in its middle their values, once."""
-        if self.progress.batch % self.progress.per_epoch:
-            variables = checkpoint.state_variables(self.model)
-            for name, value in self.metrics.items():
-                variables[name].assign(value)
-        self.metrics = {}
 
     # ---- telling
 

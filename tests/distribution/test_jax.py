@@ -5,15 +5,9 @@ import numpy as np
 import pytest
 
 from keras_vit.distribution import LAYOUT_RULES, setup
-from tests.distribution.processes import (
-    all_trained,
-    assert_agree,
-    assert_refused,
-    finish,
-    start,
-    trained,
-)
+from tests.distribution.processes import all_trained, assert_agree, assert_refused, start, trained
 from tests.distribution.test_layout import LATER
+from tests.processes import finish
 from tests.support import BACKEND, images, run_in_fresh_process, tiny_vit
 
 pytestmark = pytest.mark.skipif(BACKEND != "jax", reason="JAX's devices")
