@@ -17,12 +17,7 @@ def adapt(job, model):
 
 
 class Learner:
-    """The model of a job while it trains: in units near 1, and taught by a teacher.
-
-    Args:
-        job: a `keras_vit.job.Job`.
-        train: the `Pipeline` to train on, whose labels have the units.
-    """
+    """What becomes of the model of a job while it trains: in units near 1, taught by a teacher."""
 
     def __init__(self, job, train):
         self.job, self.units = job, units.units_of(train)

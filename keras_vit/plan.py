@@ -67,10 +67,7 @@ def planned(job):
 
 
 def cost(job, model):
-    """What the run of a job and a model from `planned` costs, a `keras_vit.training.cost.Cost`.
-
-    The model is trained for a few batches; nothing is written.
-    """
+    """What the run of a job and a model from `planned` costs, by a few batches: a `Cost`."""
     load = functools.partial(job.load, job.split)
     train = load()
     model.preprocessing = train.preprocessing

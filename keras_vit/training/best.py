@@ -24,9 +24,8 @@ class BestWeights(keras.callbacks.Callback):
     evaluation sees averaged weights (`EvaluateAverages`, which stands before this callback), the
     averages of that epoch are kept.
 
-    `keras.callbacks.EarlyStopping` forgets the best weights when a process ends.
-    `keras_vit.training.fit` saves what this callback remembers, weights included, in each
-    checkpoint, so that a run that was stopped or killed ends with the same weights.
+    A run of `keras_vit.training.fit` that was stopped or killed ends with the same weights, which
+    `keras.callbacks.EarlyStopping` forgets when a process ends.
 
     Args:
         monitor: column of the history that decides, such as `"val_accuracy"`.

@@ -20,9 +20,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         w ← w - learning rate · layer's factor · (u + weight_decay · w)
         a ← a + (1 - ema_momentum) · (w - a)                     with `use_ema`
 
-    where only kernels decay. big_vision writes its `wd` without the learning rate: `weight_decay`
-    here is its `wd / lr`, so that its 1e-4 with a learning rate of 1e-3 is 0.1, as in the names of
-    the published files and in `keras.optimizers.AdamW`.
+    where only kernels decay. `weight_decay` is `wd / lr` of big_vision, whose 1e-4 with a learning
+    rate of 1e-3 is 0.1, as in the names of the published files and in `keras.optimizers.AdamW`.
 
     With `gradient_accumulation_steps=n`, schedules, the bias correction and the average move once
     per n batches; Keras moves schedules and averages once per batch. A group that is incomplete at
@@ -91,7 +90,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def descend(self, weight, gradient, slots, step, rate, decay):
-        """The new weight and slots; all arguments are tensors or numbers, nothing is assigned."""
+        """The new weight and slots; nothing is assigned."""
         update, slots = self.direction(gradient, slots, step)
         return weight - rate * (update + decay * weight), slots
 
@@ -207,9 +206,6 @@ class _PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _norm(x):
-    """The Euclidean norm of all values.
-
-    `ops.norm` rounds float64 to float32 on PyTorch and takes two axes at most on TensorFlow. As one
-    vector, XLA would gather what is cut over devices.
-    """
+    # `ops.norm` rounds float64 to float32 on PyTorch and takes two axes at most on TensorFlow. As
+    # one vector, XLA would gather what is cut over devices.
     return ops.sqrt(ops.sum(ops.square(x)))
