@@ -1,5 +1,7 @@
 """What the optimizers share: the order of an update, and what Keras asks of it."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -126,9 +128,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
         averaged = variables if self.keeps_averages else ()
         self.averages = self.add_optimizer_variables(averaged, "average")
-        self.gradient_norm = self.add_variable(
-            (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
-        )
+        options = {"dtype": "float32", "aggregation": "only_first_replica"}
+        self.gradient_norm = self.add_variable((), name="gradient_norm", **options)
         self.fused_update = fused.update_for(self, variables)
 
     def _clip_gradients(self, grads):
@@ -161,21 +162,16 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """Updates one variable by the rule."""
         i, dtype = self.index_of(variable), keras.backend.standardize_dtype(variable.dtype)
         dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
-        slots = [slot[i] for slot in self.slots]
-        weight, new_slots = self.descend(
-            ops.cast(variable, dtype),
-            ops.cast(gradient, dtype),
-            [ops.cast(slot, dtype) for slot in slots],
-            step=ops.cast(self.updates + 1, dtype),
-            rate=ops.cast(learning_rate, dtype) * self.layer_rates[i],
-            decay=self.decays[i],
-        )
+        cast, slots = functools.partial(ops.cast, dtype=dtype), [slot[i] for slot in self.slots]
+        state = cast(variable), cast(gradient), list(map(cast, slots))
+        step, rate = cast(self.updates + 1), cast(learning_rate) * self.layer_rates[i]
+        weight, new_slots = self.descend(*state, step=step, rate=rate, decay=self.decays[i])
         self.assign(variable, weight)
         for slot, value in zip(slots, new_slots):
             self.assign(slot, value)
         if self.averages:
-            average, rate = self.averages[i], ops.cast(self.average_rate(), dtype)
-            self.assign_add(average, rate * (weight - ops.cast(average, dtype)))
+            average = self.averages[i]
+            self.assign_add(average, cast(self.average_rate()) * (weight - cast(average)))
 
     fused_steps = descend, update_step  # which a fused form computes, too
 

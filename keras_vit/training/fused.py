@@ -7,26 +7,17 @@ Of a training step of S/16 on 4 images, a fused update takes 22 ms, and one vari
 import keras
 from keras import ops
 
+_OPTIONS = {"fused": True, "maximize": False}
+
 
 def adam(optimizer, weights, gradients, slots, step, rate, decay):
     """One update of `AdamW` in place; weights, gradients and each slot are lists of tensors."""
     from torch.optim.adamw import adamw
 
-    adamw(
-        weights,
-        gradients,
-        *slots,  # momentums and velocities
-        max_exp_avg_sqs=[],  # of AMSGrad
-        state_steps=[step.float() - 1 for _ in weights],  # torch adds 1 to each in place
-        fused=True,
-        beta1=optimizer.beta_1,
-        beta2=optimizer.beta_2,
-        eps=optimizer.epsilon,
-        lr=rate,
-        weight_decay=decay,
-        amsgrad=False,
-        maximize=False,
-    )
+    options = {"amsgrad": False, "max_exp_avg_sqs": [], **_OPTIONS}
+    options |= {"beta1": optimizer.beta_1, "beta2": optimizer.beta_2, "eps": optimizer.epsilon}
+    options["state_steps"] = [step.float() - 1 for _ in weights]  # torch adds 1 to each in place
+    adamw(weights, gradients, *slots, lr=rate, weight_decay=decay, **options)
 
 
 def sgd(optimizer, weights, gradients, slots, step, rate, decay):
@@ -36,18 +27,8 @@ def sgd(optimizer, weights, gradients, slots, step, rate, decay):
     if decay:  # torch's own decay would go through the momentum
         for weight in weights:
             weight.mul_(1 - rate * decay)
-    fused_sgd(
-        weights,
-        gradients,
-        *slots,
-        fused=True,
-        momentum=optimizer.momentum,
-        lr=rate,
-        weight_decay=0.0,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-    )
+    options = {"momentum": optimizer.momentum, "nesterov": False, "dampening": 0.0, **_OPTIONS}
+    fused_sgd(weights, gradients, *slots, lr=rate, weight_decay=0.0, **options)
 
 
 def update_for(optimizer, variables):

@@ -103,15 +103,9 @@ class Run:
     def train_epoch(self):
         """Trains to the end of the epoch, from wherever in it the last checkpoint was."""
         epoch, count = self.progress.next_epoch
-        self.model.fit(
-            self.next_batches(count),
-            initial_epoch=epoch,
-            epochs=epoch + 1,
-            steps_per_epoch=count,
-            callbacks=self.events,
-            shuffle=False,
-            verbose=0,
-        )
+        options = {"initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": count}
+        options |= {"callbacks": self.events, "shuffle": False, "verbose": 0}
+        self.model.fit(self.next_batches(count), **options)
         self.progress.finished = self.is_over()
 
     def next_batches(self, count):
@@ -119,9 +113,8 @@ class Run:
         start = self.progress.batch
         if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
             # On several devices TensorFlow reads a batch to see its shape, and then begins again.
-            read = functools.partial(
-                feed.batches, self.model, self.local_data, start, start + count
-            )
+            place = {"start": start, "stop": start + count}
+            read = functools.partial(feed.batches, self.model, self.local_data, **place)
         else:
             read = functools.partial(itertools.islice, self.batches, count)
         return self.devices.distribute(feed.for_keras(read, self.example))

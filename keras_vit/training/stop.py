@@ -41,15 +41,12 @@ class RunEnded(ValueError):
 
 
 class Signals:
-    """While it is entered, remembers the first SIGINT or SIGTERM instead of obeying it.
+    """While it is entered, `asked` becomes the number of the first SIGINT or SIGTERM.
 
     Left to itself, Python raises KeyboardInterrupt wherever it happens to be, and where that is a
     hook of a backend (JAX's garbage collection, for one) the exception is swallowed and training
     goes on. A second signal does what it did before. Outside the main thread, where Python lets
     nobody handle signals, nothing changes.
-
-    Attributes:
-        asked: the number of the signal that came, or None.
     """
 
     def __init__(self):
