@@ -164,19 +164,13 @@ class Job:
         model.preprocessing = train.preprocessing
         with devices.scope():
             trainer = learner.compile(learner.turn_head(model))
-        of_job = {name: getattr(self, name) for name in ("weights", "freeze", "lora")}
+        options = {"steps": recipe.steps, "validation": learner.data(validation)}
+        options |= {"save_every": self.save_every, "callbacks": recipe.callbacks()}
+        settings = {name: getattr(self, name) for name in ("weights", "freeze", "lora")}
+        options["settings"] = {"recipe": recipe.to_dict(), **settings}
         begun = time.perf_counter()
         try:
-            history = training.fit(
-                trainer,
-                learner.data(train),
-                output,
-                steps=recipe.steps,
-                validation=learner.data(validation),
-                save_every=self.save_every,
-                callbacks=recipe.callbacks(),
-                settings={"recipe": recipe.to_dict(), **of_job},
-            )
+            history = training.fit(trainer, learner.data(train), output, **options)
         except training.RunEnded:
             history = None
         seconds = time.perf_counter() - begun

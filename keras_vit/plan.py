@@ -106,16 +106,15 @@ def sweep(job, learning_rates=None, validation=None, **options):
     passes = options.setdefault("epochs", max(1, round(recipe.passes)))
     recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
     learner = Learner(chosen, train)
-    is_regression = recipe.problem == "regression"
-    return training.sweep(
-        lambda: learner.turn_head(chosen.build(train)),
-        recipe,
-        learner.data(train),
-        learner.data(chosen.load(validation)),
-        learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate),
-        "loss" if is_regression else recipe.monitor.removeprefix("val_"),
-        **options,
-    )
+    rates = learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate)
+    monitor = "loss" if recipe.problem == "regression" else recipe.monitor.removeprefix("val_")
+    options |= {"learning_rates": rates, "monitor": monitor}
+    pipelines = {"train": learner.data(train), "validation": learner.data(chosen.load(validation))}
+
+    def make_model():
+        return learner.turn_head(chosen.build(train))
+
+    return training.sweep(make_model, recipe, **pipelines, **options)
 
 
 def _loaded(report):

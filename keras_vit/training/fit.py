@@ -104,7 +104,7 @@ def fit(
         total = positive_int(epochs, "epochs") * data.steps_per_epoch
     counts = {"keep": keep, "log_every": log_every, "validation_freq": validation_freq}
     counts = {name: positive_int(count, name) for name, count in counts.items()}
-    save_every = SaveEvery(save_every)
+    saves = SaveEvery(save_every)
     output, callbacks = pathlib.Path(output), list(callbacks)
     if validation is None and any(isinstance(callback, BestWeights) for callback in callbacks):
         raise ValueError(
@@ -116,17 +116,7 @@ def fit(
     for name in FILES if writes else ():
         output_place(output / name)
     alone = only_run_in(output) if writes else contextlib.nullcontext()
+    options = {"total": total, "validation": validation, "save_every": saves, "curves": curves}
+    options |= {"callbacks": callbacks, "settings": settings or {}}
     with alone, one_look():
-        run = Run(
-            model,
-            data,
-            output,
-            total=total,
-            validation=validation,
-            save_every=save_every,
-            callbacks=callbacks,
-            settings=settings or {},
-            curves=curves,
-            **counts,
-        )
-        return run.train()
+        return Run(model, data, output, **options, **counts).train()

@@ -201,14 +201,9 @@ class Run:
         look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
-        self.settings = same_run.describe(
-            self.model,
-            steps=progress.total_updates,
-            steps_per_epoch=progress.per_epoch,
-            batch_size=self.batch_size,
-            data=getattr(self.data, "settings", None) or {},
-            settings=self.settings,
-        )
+        length = {"steps": progress.total_updates, "steps_per_epoch": progress.per_epoch}
+        data = {"batch_size": self.batch_size, "data": getattr(self.data, "settings", None) or {}}
+        self.settings = same_run.describe(self.model, settings=self.settings, **length, **data)
         if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
             if not path:
