@@ -28,15 +28,13 @@ class Learner:
 
     def turn_head(self, model):
         """The model, with its head in the units of the training."""
-        if self.units is not None:
-            units.turn_head(model, self.units, back=True)
+        units.turn_head(model, self.units, back=True)
         return model
 
     def finish(self, model):
         """The model to save: with its head in the units of the labels, and without LoRA."""
         finished = model if self.job.lora is None else training.merge_lora(model)
-        if self.units is not None:
-            units.turn_head(finished, self.units)
+        units.turn_head(finished, self.units)
         return finished
 
     def compile(self, model):

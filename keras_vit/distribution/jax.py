@@ -144,8 +144,8 @@ class JaxDevices(Devices):
         """
         batches, remainders, sums = evaluating.batches_of(data, batch_size), [], []
         even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
-        rest = evaluating.joined(remainders)
-        for sharding, part in ((self.distribution, even), (self.whole_batches, rest)):
+        uneven = evaluating.joined(remainders)
+        for sharding, part in ((self.distribution, even), (self.whole_batches, uneven)):
             with sharding.scope():
                 if evaluating.evaluate_batches(model, part, **options):
                     sums.append([to_numpy(v) for v in model.metrics_variables])

@@ -60,11 +60,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("keras_vit")
 class WarmupCosine(WarmupSchedule):
-    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress)).
-
-    Args:
-        learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
-    """
+    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress)); see `WarmupSchedule`."""
 
     def decay(self, step, progress):
         return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * progress))
