@@ -10,10 +10,10 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, recipes, training
 from keras_vit.builders import build, builder_name
-from keras_vit.data.units import in_units, turn_head, units_of, units_told
-from keras_vit.heads import check_one_head, map_heads
+from keras_vit.heads import map_heads
 from keras_vit.hub import model_card
 from keras_vit.inspection.predictions import draw_predictions
+from keras_vit.learner import Learner, adapt
 from keras_vit.models import VisionTransformer
 from keras_vit.models.multitask import add_heads
 from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
@@ -120,10 +120,7 @@ class Job:
             model = add_heads(model, train.num_classes, self.recipe.head_bias)
             model.reading = {head: PROBLEMS[each] for head, each in train.problem.items()}
         model.class_names = map_heads(lambda names: names and tuple(names), train.class_names)
-        if self.freeze:
-            print(training.freeze(model, self.freeze))
-        if self.lora is not None:
-            print(training.enable_lora(model, self.lora))
+        adapt(self, model)
         return model
 
     def for_weights(self, model):
@@ -135,17 +132,6 @@ class Job:
         if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
             return self
         return dataclasses.replace(self, recipe=self.recipe.for_weights(model))
-
-    def with_teacher(self, model):
-        """A `Distiller` around the model if there is a teacher, else the model."""
-        if not self.teacher:
-            return model
-        check_one_head(model, "Learning from a teacher")
-        if str(self.teacher).endswith(".keras"):
-            teacher = keras.saving.load_model(self.teacher, compile=False)
-        else:
-            teacher = from_checkpoint(self.teacher)
-        return training.Distiller(model, teacher)
 
     def run(self):
         """Trains, or goes on with an interrupted run, then saves and tests the model.
@@ -171,33 +157,20 @@ class Job:
         """Trains, saves and tests a built model."""
         output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
         test = self.load_test()
-        validation = self.load_validation(train, test)
+        validation, learner = self.load_validation(train, test), Learner(self, train)
         if devices.writes:
             print(header(self, model, train, test))
+        learner.tell_units()
         model.preprocessing = train.preprocessing
-        units = units_of(train)
-        if units is not None:
-            print(units_told(units))
-            turn_head(model, units, back=True)
         with devices.scope():
-            trainer = recipe.compile(self.with_teacher(model))
+            trainer = learner.compile(learner.turn_head(model))
+        options = {"steps": recipe.steps, "validation": learner.data(validation)}
+        options |= {"save_every": self.save_every, "callbacks": recipe.callbacks()}
+        settings = {name: getattr(self, name) for name in ("weights", "freeze", "lora")}
+        options["settings"] = {"recipe": recipe.to_dict(), **settings}
         begun = time.perf_counter()
         try:
-            history = training.fit(
-                trainer,
-                in_units(train, units),
-                output,
-                steps=recipe.steps,
-                validation=in_units(validation, units),
-                save_every=self.save_every,
-                callbacks=recipe.callbacks(),
-                settings={
-                    "recipe": recipe.to_dict(),
-                    "weights": self.weights,
-                    "freeze": self.freeze,
-                    "lora": self.lora,
-                },
-            )
+            history = training.fit(trainer, learner.data(train), output, **options)
         except training.RunEnded:
             history = None
         seconds = time.perf_counter() - begun
@@ -209,10 +182,7 @@ class Job:
         if history is None:
             return self._test(test, outcome_of_ended(output))
         outcome = outcome_of(recipe, history, seconds, train, validation, test)
-        finished = model if self.lora is None else training.merge_lora(model)
-        if units is not None:
-            turn_head(finished, units)
-        self._save(finished, outcome)
+        self._save(learner.finish(model), outcome)
         return self._test(test, outcome, trained=model)
 
     def _test(self, test, outcome, trained=None):

@@ -12,11 +12,7 @@ from keras_vit.text import visible
 def outcome_of(recipe, history, seconds, train, validation, test):
     """Epochs, the best of them, and how many images were read and how many could not be: a dict.
 
-    Args:
-        recipe: that of the run.
-        history: what `keras_vit.training.fit` returned.
-        seconds: that it took.
-        train, validation, test: the pipelines; `validation` may be `test`.
+    `history` is what `keras_vit.training.fit` returned, `validation` may be the pipeline `test`.
     """
     skipped = {"training": len(train.skipped)}
     if validation is not test:
@@ -32,11 +28,7 @@ def outcome_of(recipe, history, seconds, train, validation, test):
 
 
 def outcome_of_ended(output):
-    """What `outcome_of` has told of the run in a folder that has ended.
-
-    Raises:
-        ValueError: its model is no longer there.
-    """
+    """What `outcome_of` has told of the run in a folder that has ended, if its model is there."""
     output = pathlib.Path(output)
     if missing := [n for n in ("model.keras", "settings.json") if not (output / n).is_file()]:
         raise ValueError(

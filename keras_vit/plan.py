@@ -9,8 +9,8 @@ import keras
 from keras_vit import training
 from keras_vit.data.load import open_source
 from keras_vit.data.sources import part_of
-from keras_vit.data.units import in_units, turn_head, units_of
 from keras_vit.heads import map_heads
+from keras_vit.learner import Learner
 from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
 from keras_vit.training.cost import count, measured
@@ -25,7 +25,7 @@ def header(job, model, train, test):
     shape = " x ".join(map(str, train.image_shape))
     numbers = map_heads(_outputs, train.problem, train.num_classes)
     if isinstance(numbers, dict):
-        numbers = ", ".join(f"{head}: {told}" for head, told in numbers.items())
+        numbers = ", ".join(f"{head}: {text}" for head, text in numbers.items())
     split = train.source.split_by
     missing = ", ".join(f"{count:,} without {head}" for head, count in train.missing.items())
     lines = {
@@ -67,15 +67,12 @@ def planned(job):
 
 
 def cost(job, model):
-    """What the run of a job and a model from `planned` costs, a `keras_vit.training.cost.Cost`.
-
-    The model is trained for a few batches; nothing is written.
-    """
+    """What the run of a job and a model from `planned` costs, by a few batches: a `Cost`."""
     load = functools.partial(job.load, job.split)
     train = load()
     model.preprocessing = train.preprocessing
     counted = count(model, job.recipe, train.steps_per_epoch // job.recipe.accumulate)
-    return measured(counted, job.recipe.compile(job.with_teacher(model)), load)
+    return measured(counted, Learner(job, train).compile(model), load)
 
 
 def sweep(job, learning_rates=None, validation=None, **options):
@@ -108,24 +105,16 @@ def sweep(job, learning_rates=None, validation=None, **options):
     recipe, train = chosen.recipe, train if chosen is job else chosen.load(split)
     passes = options.setdefault("epochs", max(1, round(recipe.passes)))
     recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
-    units = units_of(train)
+    learner = Learner(chosen, train)
+    rates = learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate)
+    monitor = "loss" if recipe.problem == "regression" else recipe.monitor.removeprefix("val_")
+    options |= {"learning_rates": rates, "monitor": monitor}
+    pipelines = {"train": learner.data(train), "validation": learner.data(chosen.load(validation))}
 
     def make_model():
-        model = chosen.build(train)
-        if units is not None:
-            turn_head(model, units, back=True)
-        return model
+        return learner.turn_head(chosen.build(train))
 
-    is_regression = recipe.problem == "regression"
-    return training.sweep(
-        make_model,
-        recipe,
-        in_units(train, units),
-        in_units(chosen.load(validation), units),
-        learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate),
-        "loss" if is_regression else recipe.monitor.removeprefix("val_"),
-        **options,
-    )
+    return training.sweep(make_model, recipe, **pipelines, **options)
 
 
 def _loaded(report):

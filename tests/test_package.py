@@ -115,6 +115,7 @@ FLOORS = {
     "recipes": 11,
     "evaluation": 12,
     "exports": 12,
+    "learner": 12,
     "job": 14,
 }
 TOP_FLOOR = 13

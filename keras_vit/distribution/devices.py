@@ -1,30 +1,39 @@
-"""`Devices`: one device, and the interface of many; `setup` chooses them."""
+"""`Devices`: one device, and the interface of many; `setup` chooses them.
+
+The module of each backend goes from processes to batches: `make` joins the processes and lays the
+devices out, its subclass of `Devices` splits models and batches over them.
+"""
 
 import contextlib
 import importlib
+import itertools
+import json
+import os
+import random
+import re
 
 import keras
+import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.distribution import ending
-from keras_vit.distribution.gathering import Gathering, to_numpy
+from keras_vit.workarounds import set_random_seed
 from keras_vit.writing import save_whole
 
-MODES = {
-    "jax": ("auto", "single", "data_parallel", "model_parallel", "fully_sharded"),
-    "tensorflow": ("auto", "single", "data_parallel"),
-    "torch": ("auto", "single", "data_parallel"),
-}
-"""Backend with an engine for many devices -> its modes."""
+# Backend with an engine for many devices -> its modes.
+MODES = dict.fromkeys(("tensorflow", "torch"), ("auto", "single", "data_parallel"))
+MODES["jax"] = (*MODES["torch"], "model_parallel", "fully_sharded")
+
+LOST = "lost another one, which was killed, has failed (see its output) or does not answer. "
+GO_ON = "Start all again with the same command: training goes on from the last checkpoint."
+_WORDS = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline"
 
 _current = None  # the `Devices` of the last `setup`
 
 
-class Devices(Gathering):
-    """What this process trains on. It is made by `setup`, and in force until `close`.
+class Devices:
+    """What this process trains on: one device, or what the subclass of a backend makes of more.
 
-    This class is one process on one device; the subclass of each backend overrides what more
-    devices need.
+    It is made by `setup`, and in force until `close`.
 
     Attributes:
         mode: `"single"`, `"data_parallel"`, `"model_parallel"` or `"fully_sharded"`.
@@ -34,8 +43,7 @@ class Devices(Gathering):
     """
 
     mode = "single"
-    replicas = 1
-    processes = 1
+    replicas = processes = 1
     process = 0
 
     @property
@@ -49,29 +57,25 @@ class Devices(Gathering):
         """A context within which models are made and compiled."""
         return contextlib.nullcontext()
 
-    def prepare(self, model):
-        """Prepares a compiled model for `training.fit`, or raises a ValueError if it cannot."""
-
-    def callbacks(self):
-        """Callbacks that `model.fit` needs on these devices, before any other."""
-        return []
+    def check_model(self, model):
+        """Raises a ValueError where these devices cannot train a compiled model."""
 
     @property
     def data_shard(self):
         """Which shard of each batch this process reads, and of how many: (index, count)."""
         return self.process, self.processes
 
-    def share(self, data):
+    def local_shard(self, data):
         """This process's shard of the training batches.
 
         Several processes need data whose `shard(process, processes)` has some rows of every batch.
         """
-        size = getattr(data, "batch_size", None)
-        if size is not None and size % self.replicas:
-            nearest = max(size - size % self.replicas, self.replicas)
+        size, replicas = getattr(data, "batch_size", None) or 0, self.replicas
+        if size % replicas:
+            nearest = max(size - size % replicas, replicas)
             raise ValueError(
                 f"The devices must divide the batch. Received: a batch of {size} images, "
-                f"{self.replicas} devices; {nearest} and {nearest + self.replicas} fit."
+                f"{replicas} devices; {nearest} and {nearest + replicas} fit."
             )
         index, count = self.data_shard
         if count == 1:
@@ -83,18 +87,27 @@ class Devices(Gathering):
             )
         return data.shard(index, count)
 
-    def feed(self, data):
-        """The batches of `share` in the form that `model.fit` takes on these devices."""
-        return data
+    def distribute(self, batches):
+        """The batches of `local_shard` in the form that `model.fit` takes on these devices."""
+        return batches
 
-    def explain(self, error):
-        """An error of training in the words of a user: a ConnectionError if a process was lost."""
-        return ending.explain(error, self.process, self.processes)
+    def callbacks(self):
+        """Callbacks that `model.fit` needs on these devices, before any other."""
+        return []
+
+    def error_to_raise(self, error):
+        """The error for an error of training: a ConnectionError if another process was lost."""
+        if self.processes == 1 or not re.search(_WORDS, str(error), re.IGNORECASE):
+            return error
+        received = (str(error).splitlines() or [""])[0][:300]
+        return ConnectionError(
+            f"Process {self.process} of {self.processes} {LOST}Received: {received}. {GO_ON}"
+        )
 
     # ---- what all processes must call
 
     def evaluate(self, model, data, **options):
-        """The metrics of `model.evaluate` as a dict, each image counted once; all must call it.
+        """The metrics of `model.evaluate` as a dict, each image counted once.
 
         The data are what `model.evaluate` takes, (images, labels) as one tuple; on several devices,
         a `keras_vit.data` pipeline, a `keras.utils.PyDataset` or arrays.
@@ -103,19 +116,19 @@ class Devices(Gathering):
         return model.evaluate(x, y, sample_weight=weights, return_dict=True, **options)
 
     def predict(self, model, x, **options):
-        """`model.predict` for the images of this process alone; all processes must call it."""
+        """`model.predict` for the images of this process alone."""
         copy = self.local_copy(model)
         with self.one_device():
             return copy.predict(x, **options)
 
     def save(self, model, path):
-        """Saves the model from one process, for any backend and any devices; all must call it."""
+        """Saves the model from one process, for any backend and any devices."""
         copy = self.local_copy(model)
         if self.writes:
             save_whole(copy, path)
 
     def local_copy(self, model):
-        """A trained model on one device of this process, uncompiled; all must call it."""
+        """A trained model on one device of this process, uncompiled."""
         if self.mode == "single":
             return model
         with self.one_device():
@@ -127,6 +140,43 @@ class Devices(Gathering):
     def one_device(self):
         """A context within which Keras knows one device, of this process."""
         return contextlib.nullcontext()
+
+    def stack(self, array):
+        """The int32 arrays of all processes, of one shape, along a new first axis."""
+        return array[None]
+
+    def gather(self, text):
+        """A list of the texts of all processes, in the order of their numbers."""
+        data = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
+        lengths = self.stack(np.array([len(data)], np.int32))[:, 0]
+        rows = self.stack(np.pad(data, (0, max(lengths) - len(data))))
+        return [bytes(row[:n].astype(np.uint8)).decode() for row, n in zip(rows, lengths)]
+
+    def agree(self, subject, values):
+        """Raises a ValueError where the values, a dict for JSON, differ between the processes."""
+        by_process = [json.loads(text) for text in self.gather(json.dumps(values))]
+        lines = [
+            f"\n  {name} is {values.get(name)!r} in process {process}"
+            for name in dict.fromkeys(itertools.chain(*by_process))
+            for process, values in enumerate(by_process)
+            if any(other.get(name) != values.get(name) for other in by_process)
+        ]
+        if lines:
+            raise ValueError(
+                f"All processes must have the same {subject}. Received:{''.join(lines)}\n"
+                "Start all with the same command, code, packages and output folder."
+            )
+
+    def any_of(self, *flags):
+        """For each flag, whether it is true in any process."""
+        return [bool(flag) for flag in self.stack(np.array(flags, np.int32)).any(0)]
+
+    def seed_alike(self):
+        """Gives all processes the random state of the first, so that they make the same model."""
+        # Keras draws the seeds of layers from Python's generator.
+        seeds = self.gather(str(random.Random(str(random.getstate())).randrange(2**31)))
+        if len(set(seeds)) > 1:
+            set_random_seed(int(seeds[0]))
 
     # ---- the end
 
@@ -190,29 +240,45 @@ def setup(
             f"The {backend} backend has no mode {mode!r}. Received: mode={mode!r}; take one of "
             f"{modes}, or JAX, which has {MODES['jax']}."
         )
-    devices = None if devices is None else positive_int(devices, "devices")
+    timeout = positive_int(timeout, "timeout")
+    counts = {"devices": devices, "model_devices": model_devices}
+    counts = {name: n if n is None else positive_int(n, name) for name, n in counts.items()}
     if mode != "model_parallel" and (model_devices is not None or rules is not None):
         raise ValueError(
             "model_devices and rules are for mode='model_parallel'. Received: "
             f"mode={mode!r}, model_devices={model_devices!r}, rules={rules!r}."
         )
-    model_devices = model_devices and positive_int(model_devices, "model_devices")
-    timeout = positive_int(timeout, "timeout")
     current().close()
     if mode == "single" or backend not in MODES:
         _current = Devices()
     else:
         engine = importlib.import_module(f"keras_vit.distribution.{backend}")
-        _current = engine.make(mode, devices, model_devices, rules, timeout)
+        _current = engine.make(mode, rules=rules, timeout=timeout, **counts)
     return _current
 
 
 def check_count(devices, names, processes=1, advice=""):
     """Raises a ValueError if there are not `devices` of the devices `names` of all processes."""
-    if devices is None:
-        return
-    if devices > len(names) or (devices < len(names) and processes > 1):
+    count = len(names)
+    if devices is not None and (devices > count or (devices < count and processes > 1)):
         raise ValueError(
             "devices must be at most the number that exists, and in several processes all of them. "
-            f"Received: devices={devices}; there are {len(names)}: {names}. {advice}"
+            f"Received: devices={devices}; there are {count}: {names}. {advice}"
         )
+
+
+def environment(names):
+    """Dict of the environment variables that are set, and the names of those that are not."""
+    given = {name: os.environ[name] for name in names if os.environ.get(name)}
+    return given, [name for name in names if name not in given]
+
+
+def to_numpy(value: object) -> np.ndarray:
+    """A variable or tensor as an array; all processes must call it for a value that they share."""
+    if isinstance(value, keras.Variable):
+        value = value.value
+    if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
+        return keras.ops.convert_to_numpy(value)
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(value, tiled=True)

@@ -1,22 +1,41 @@
-"""Many devices with JAX: a mesh, a distribution of Keras on it, and the axes of each array."""
+"""Many devices with JAX: processes, the mesh of their devices, sharded weights and batches.
+
+make                joins the processes (`jax_processes`) and lists their devices
+make_mesh           the devices as rows; each row shares a model, each column a batch
+Sharding            the axis of the mesh over which each axis of an array is split, by `layout`
+JaxDevices          sets that distribution for Keras, which places what it makes by it
+"""
 
 import contextlib
 
 import keras
 import numpy as np
 
-from keras_vit.distribution import ending, evaluating, joining, layout
-from keras_vit.distribution.devices import Devices, check_count
+from keras_vit.distribution import evaluating, jax_processes, layout
+from keras_vit.distribution.devices import Devices, check_count, to_numpy
 from keras_vit.workarounds import is_compiling
 
 
-def make_mesh(names, model_devices, processes):
-    """The mesh (batch, model) of the devices `names`: each row of them shares a model.
+def make(mode, devices, model_devices, rules, timeout):
+    """`JaxDevices`, or `Devices` for one; the arguments are those of `setup`."""
+    import jax
 
-    Raises:
-        ValueError: `model_devices` does not divide the devices, or a row begins within one process
-            and ends within another.
-    """
+    jax_processes.join(timeout)
+    names, processes = keras.distribution.list_devices(), jax.process_count()
+    if mode == "auto":
+        mode = "data_parallel" if len(names) > 1 else "single"
+    if mode == "single":
+        return Devices()
+    flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={devices}"
+    check_count(devices, names, processes, f"On a CPU, {flag} makes as many.")
+    names = names[:devices]
+    if mode != "model_parallel":
+        model_devices = 1
+    return JaxDevices(mode, make_mesh(names, model_devices or len(names), processes), rules)
+
+
+def make_mesh(names, model_devices, processes):
+    """The mesh (batch, model) of the devices `names`: each row of them shares a model."""
     local = len(names) // processes
     if len(names) % model_devices or (local % model_devices and model_devices % local):
         raise ValueError(
@@ -31,11 +50,8 @@ def make_mesh(names, model_devices, processes):
 class Sharding(keras.distribution.ModelParallel):
     """A distribution of Keras: which axis of each array is split over which axis of a mesh.
 
-    Args:
-        mode: a mode of `setup`.
-        mesh: what `make_mesh` returns.
-        rules: dict like `LAYOUT_RULES`, for `"model_parallel"`.
-        shards_batches: whether each device has some rows of a batch, or all of them.
+    `mode` is one of `setup`, `rules` are like `LAYOUT_RULES`, for `"model_parallel"`, and with
+    `shards_batches=False` each device has all rows of a batch.
     """
 
     def __init__(self, mode, mesh, rules, shards_batches=True):
@@ -61,7 +77,7 @@ class Sharding(keras.distribution.ModelParallel):
             axes = layout.shard_longest_axis(shape, replicas)
         elif self._mode == "model_parallel" and layout.find_rule(self._rules, path):
             axes = layout.split_axes(self._rules, path, shape, model_devices)
-        return self._layout(axes)  # without a rule it is replicated here, and `prepare` raises
+        return self._layout(axes)  # without a rule: replicated here, refused by `check_model`
 
     def get_tensor_layout(self, path):
         # Outside of a compiled step a batch that the devices do not divide cannot be split.
@@ -74,20 +90,14 @@ class Sharding(keras.distribution.ModelParallel):
 
 
 class JaxDevices(Devices):
-    """Devices of JAX, under a `keras.distribution` that is set for the whole process.
+    """Devices of JAX, under a `Sharding` for the whole process; `rules` are those of the user."""
 
-    The arguments are those of `setup`; `names` are the devices as `keras.distribution.list_devices`
-    has them.
-    """
-
-    def __init__(self, mode, names, model_devices=1, rules=None):
+    def __init__(self, mode, mesh, rules=None):
         import jax
 
         self.mode = mode
         self.processes, self.process = jax.process_count(), jax.process_index()
-        self.model_devices = model_devices if mode == "model_parallel" else 1
-        mesh = make_mesh(names, self.model_devices, self.processes)
-        self.replicas = len(names) // self.model_devices
+        self.replicas, self.model_devices = mesh.shape
         self._user_rules = rules or {}
         # Those of the user come first, and in place of one with the same pattern.
         self._rules = {**self._user_rules, **layout.LAYOUT_RULES, **self._user_rules}
@@ -98,21 +108,20 @@ class JaxDevices(Devices):
         if self.processes > 1:
             self.seed_alike()
 
-    def prepare(self, model):
+    def check_model(self, model):
         import jax
 
-        has_many = self.replicas * self.model_devices > 1
-        for variable in model.variables:
-            if has_many and not isinstance(variable.value.sharding, jax.sharding.NamedSharding):
+        for v in model.variables if self.replicas * self.model_devices > 1 else ():
+            if not isinstance(v.value.sharding, jax.sharding.NamedSharding):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "
-                    f"Received: {model.name} with {variable.path} on {variable.value.sharding}."
+                    f"Received: {model.name} with {v.path} on {v.value.sharding}."
                 )
         if self.mode == "model_parallel":
             rules = {**self._rules, **layout.rules_of_heads(model)}
-            layout.check_rules(self._user_rules, [variable.path for variable in model.variables])
-            for variable in model.variables:
-                layout.split_axes(rules, variable.path, variable.shape, self.model_devices)
+            layout.check_rules(self._user_rules, [v.path for v in model.variables])
+            for v in model.variables:
+                layout.split_axes(rules, v.path, v.shape, self.model_devices)
         if self.mode == "fully_sharded" and all(
             v.value.sharding.is_fully_replicated for v in model.trainable_variables
         ):
@@ -127,14 +136,28 @@ class JaxDevices(Devices):
         count = min(self.processes, self.replicas)
         return self.process * count // self.processes, count
 
-    def explain(self, error):
-        explained = super().explain(error)
-        if self.processes > 1 and isinstance(error, Exception):
-            ending.do_not_wait(explained)
-        return explained
+    def evaluate(self, model, data, batch_size=None, **options):
+        """Each process feeds its shard of the rows of every batch that the devices divide.
 
-    def evaluate(self, model, data, **options):
-        return evaluating.with_jax(self, model, data, **options)
+        The remaining rows are evaluated at the end, whole on every device, and the sums of both
+        evaluations, which metrics of Keras are made of, are added.
+        """
+        batches, remainders, sums = evaluating.batches_of(data, batch_size), [], []
+        even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
+        uneven = evaluating.joined(remainders)
+        for sharding, part in ((self.distribution, even), (self.whole_batches, uneven)):
+            with sharding.scope():
+                if evaluating.evaluate_batches(model, part, **options):
+                    sums.append([to_numpy(v) for v in model.metrics_variables])
+        for variable, *values in zip(model.metrics_variables, *sums):
+            variable.assign(sum(values))
+        return evaluating.results_of(model)
+
+    def error_to_raise(self, error):
+        error = super().error_to_raise(error)
+        if self.processes > 1 and isinstance(error, Exception):
+            jax_processes.do_not_wait(error)
+        return error
 
     @contextlib.contextmanager
     def one_device(self):
@@ -152,19 +175,3 @@ class JaxDevices(Devices):
     def close(self):
         keras.distribution.set_distribution(None)
         super().close()
-
-
-def make(mode, devices, model_devices, rules, timeout):
-    """`JaxDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    import jax
-
-    joining.join_jax(timeout)
-    names, processes = keras.distribution.list_devices(), jax.process_count()
-    if mode == "auto":
-        mode = "data_parallel" if len(names) > 1 else "single"
-    if mode == "single":
-        return Devices()
-    flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={devices}"
-    check_count(devices, names, processes, f"On a CPU, {flag} makes as many.")
-    names = names[:devices]
-    return JaxDevices(mode, names, model_devices or len(names), rules)

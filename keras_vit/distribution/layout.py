@@ -71,12 +71,7 @@ def find_rule(rules, path):
 
 
 def split_axes(rules, path, shape, devices):
-    """The mesh axis of each axis of a variable, if `devices` share a model, by `LAYOUT_RULES`.
-
-    Raises:
-        ValueError: no rule covers the variable; the rule has another number of axes; the devices
-            do not divide the axis that is split.
-    """
+    """The mesh axis of each axis of a variable, by `rules`, if `devices` share a model."""
     pattern = find_rule(rules, path)
     if pattern is None:
         raise ValueError(
@@ -116,8 +111,7 @@ def check_rules(rules, paths):
 
 def shard_longest_axis(shape, devices):
     """The mesh axis of each axis of a variable in `"fully_sharded"`: the longest that fits."""
-    fitting = [i for i, side in enumerate(shape) if side and side % devices == 0]
+    fitting = [i for i, side in enumerate(shape) if side % devices == 0]
     longest = max(fitting, key=lambda i: (shape[i], -i), default=None)
-    if math.prod(shape) < 2 * devices:
-        longest = None
-    return tuple(BATCH if i == longest else None for i in range(len(shape)))
+    is_small = math.prod(shape) < 2 * devices
+    return tuple(BATCH if i == longest and not is_small else None for i in range(len(shape)))

@@ -1,12 +1,93 @@
 """Many devices with TensorFlow: `tf.distribute`, in one process or several."""
 
+import json
 import os
+import sys
 
 import keras
+import numpy as np
 
-from keras_vit.distribution import evaluating, joining
+from keras_vit.distribution import evaluating
 from keras_vit.distribution.devices import Devices, check_count
-from keras_vit.workarounds import different_noise_on_replicas
+from keras_vit.workarounds import different_noise_on_replicas, make_workers_strategy
+
+_strategy = None  # of several processes: TensorFlow joins them once in a process's life
+
+
+def make(mode, devices, model_devices, rules, timeout):
+    """`TensorFlowDevices`, or `Devices` for one; the arguments are those of `setup`."""
+    import tensorflow as tf
+
+    process, addresses = _read_config()
+    if len(addresses) > 1:
+        strategy = _join(process, addresses, timeout)
+        check_count(devices, range(strategy.num_replicas_in_sync), len(addresses))
+        return TensorFlowDevices(strategy, process, len(addresses))
+    if os.environ.get("TPU_NAME"):
+        return TensorFlowDevices(_tpu(os.environ["TPU_NAME"]))
+    names = [each.name for each in tf.config.list_logical_devices("GPU")]
+    names = names or [each.name for each in tf.config.list_logical_devices("CPU")]
+    if mode == "auto" and devices is None and len(names) == 1:
+        return Devices()
+    advice = "tf.config.set_logical_device_configuration makes several of a CPU at the start."
+    check_count(devices, names, advice=advice)
+    return TensorFlowDevices(tf.distribute.MirroredStrategy(names[:devices]))
+
+
+def _read_config():
+    """The number of this process and the addresses of all, as TF_CONFIG has them."""
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        config = json.loads(text)
+        groups = {name: config.get("cluster", {}).get(name, []) for name in ("chief", "worker")}
+        addresses = [*groups["chief"], *groups["worker"]]
+        if len(addresses) < 2:
+            return 0, addresses
+        return addresses.index(groups[config["task"]["type"]][config["task"]["index"]]), addresses
+    except (ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
+        raise ValueError(
+            'TF_CONFIG must be JSON such as {"cluster": {"worker": ["node0:29500", "node1:29500"]},'
+            ' "task": {"type": "worker", "index": 0}}, with the index of this process among the '
+            f"workers. Received: {text!r}."
+        ) from error
+
+
+def _join(process, addresses, timeout):
+    """The strategy of several processes, which TensorFlow joins."""
+    global _strategy
+    if _strategy is not None:
+        return _strategy
+    # TensorFlow waits without a limit for processes that never come; this tells what it waits for.
+    print(
+        f"Process {process} of {len(addresses)} waits for the others at {', '.join(addresses)}.",
+        file=sys.stderr,
+    )
+    try:
+        _strategy = make_workers_strategy(timeout)
+    except RuntimeError as error:
+        if "program startup" not in str(error):
+            raise
+        raise ValueError(
+            "Processes must join before TensorFlow computes anything. Received: a TensorFlow "
+            "whose devices are in use; call distribution.setup first."
+        ) from error
+    return _strategy
+
+
+def _tpu(name):
+    """A `TPUStrategy`, by the calls of TensorFlow's guide; nobody has run this on a TPU yet."""
+    import tensorflow as tf
+
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
+        raise ConnectionError(
+            f"No TPU answers. Received: TPU_NAME={name!r}, {str(error).splitlines()[0]}; on a TPU "
+            "VM it is 'local'; unset it to train on this host's other devices."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
 
 
 class TensorFlowDevices(Devices):
@@ -22,7 +103,7 @@ class TensorFlowDevices(Devices):
     def scope(self):
         return self.strategy.scope()
 
-    def prepare(self, model):
+    def check_model(self, model):
         import tensorflow as tf
 
         if model.distribute_strategy is not self.strategy:
@@ -45,29 +126,43 @@ class TensorFlowDevices(Devices):
         ):
             if is_refused:
                 raise ValueError(f"tf.distribute cannot train this model. Received: {received}.")
-        different_noise_on_replicas(model)
 
-    def feed(self, data):
+    def callbacks(self):
+        return [_NoiseOfReplicas()]
+
+    def distribute(self, batches):
         if self.processes == 1:
-            return data
+            return batches
         import tensorflow as tf
 
         def cut(x):  # into equal parts along a new first axis, one for each replica
             return tf.reshape(x, tf.concat([[self.local_replicas, -1], tf.shape(x)[1:]], 0))
 
         if self.local_replicas > 1:
-            data = data.map(lambda *batch: keras.tree.map_structure(cut, batch)).unbatch()
-        return self.distribute(data)
+            batches = batches.map(lambda *batch: keras.tree.map_structure(cut, batch)).unbatch()
+        return self._for_replicas(batches)
 
-    def distribute(self, dataset):
-        """A dataset of batches for one replica each, for `model.fit` in several processes."""
+    def _for_replicas(self, dataset):
+        """A dataset of batches for one replica each, for Keras in several processes."""
         # What TensorFlow cuts itself, every process reads as a whole.
         return self.strategy.distribute_datasets_from_function(lambda context: dataset)
 
-    def evaluate(self, model, data, **options):
+    def evaluate(self, model, data, batch_size=None, **options):
+        """Each replica evaluates its shard of every batch, which may be empty for the last one."""
         if self.processes == 1:
-            return super().evaluate(model, data, **options)
-        return evaluating.with_tensorflow(self, model, data, **options)
+            return super().evaluate(model, data, batch_size=batch_size, **options)
+        first = self.process * self.local_replicas
+
+        def batches():
+            replicas = range(first, first + self.local_replicas)
+            of_replicas = [evaluating.shards(data, i, self.replicas, batch_size) for i in replicas]
+            for step in zip(*of_replicas):
+                yield from map(tuple, step)
+
+        dataset = self._for_replicas(dataset_of(batches, example=next(batches())))
+        is_array = isinstance(data, (tuple, list))
+        steps = sum(1 for _ in evaluating.batches_of(data, batch_size)) if is_array else len(data)
+        return model.evaluate(dataset, steps=steps, return_dict=True, **options)
 
     def stack(self, array):
         import tensorflow as tf
@@ -77,37 +172,18 @@ class TensorFlowDevices(Devices):
         return self.strategy.gather(values, axis=0).numpy()[:: self.local_replicas]
 
 
-def make(mode, devices, model_devices, rules, timeout):
-    """`TensorFlowDevices`, or `Devices` for one; the arguments are those of `setup`."""
+class _NoiseOfReplicas(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        different_noise_on_replicas(self.model)
+
+
+def dataset_of(read, example):
+    """A dataset of the batches that `read()` iterates over, by one of them as an example."""
     import tensorflow as tf
 
-    process, addresses = joining.read_tf_config()
-    if len(addresses) > 1:
-        strategy = joining.join_tensorflow(process, addresses, timeout)
-        check_count(devices, range(strategy.num_replicas_in_sync), len(addresses))
-        return TensorFlowDevices(strategy, process, len(addresses))
-    if os.environ.get("TPU_NAME"):
-        return TensorFlowDevices(_tpu(os.environ["TPU_NAME"]))
-    names = [each.name for each in tf.config.list_logical_devices("GPU")]
-    names = names or [each.name for each in tf.config.list_logical_devices("CPU")]
-    if mode == "auto" and devices is None and len(names) == 1:
-        return Devices()
-    advice = "tf.config.set_logical_device_configuration makes several of a CPU at the start."
-    check_count(devices, names, advice=advice)
-    return TensorFlowDevices(tf.distribute.MirroredStrategy(names[:devices]))
+    def spec(x):
+        x = np.asarray(x)
+        return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
 
-
-def _tpu(name):
-    """A `TPUStrategy`, by the calls of TensorFlow's guide; nobody has run this on a TPU yet."""
-    import tensorflow as tf
-
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
-        raise ConnectionError(
-            f"No TPU answers. Received: TPU_NAME={name!r}, {str(error).splitlines()[0]}; on a TPU "
-            "VM it is 'local'; unset it to train on this host's other devices."
-        ) from error
-    return tf.distribute.TPUStrategy(resolver)
+    signature = keras.tree.map_structure(spec, example)
+    return tf.data.Dataset.from_generator(read, output_signature=signature).prefetch(2)

@@ -1,15 +1,55 @@
 """Many devices with PyTorch: `torch.distributed`, one process for each device, by `torchrun`."""
 
+import datetime
 import os
 
 import keras
 import numpy as np
 
-from keras_vit.distribution import evaluating, joining
-from keras_vit.distribution.devices import Devices
-from keras_vit.distribution.gathering import add_up
+from keras_vit.distribution import evaluating
+from keras_vit.distribution.devices import Devices, environment
 
+_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # it sets them
 _SEED_STRIDE = 1_000_003  # between the seeds of two processes; Keras adds the calls to them
+
+
+def make(mode, devices, model_devices, rules, timeout):
+    """`TorchDevices`, or `Devices` for one; the arguments are those of `setup`."""
+    if mode == "auto" and not os.environ.keys() & _TORCHRUN:
+        return Devices()
+    _join(timeout, devices)
+    return TorchDevices()
+
+
+def _join(timeout, devices=None):
+    """Lets PyTorch join the processes that `torchrun` has started, `devices` in all if given."""
+    import torch
+
+    given, missing = environment(_TORCHRUN)
+    if missing:
+        raise ValueError(
+            "With PyTorch each device has its own process. Received: no environment variables "
+            f"{missing}; start the command with torchrun --nproc-per-node=N, which sets them."
+        )
+    processes = int(given["WORLD_SIZE"])
+    if devices not in (None, processes):
+        raise ValueError(
+            "The number of devices is that of the processes. Received: "
+            f"devices={devices}, WORLD_SIZE={processes}; pass that number to torchrun alone."
+        )
+    backend = "gloo"
+    if torch.cuda.is_available():
+        backend = "nccl"
+        torch.cuda.set_device(int(given["LOCAL_RANK"]))
+    address = f"{given['MASTER_ADDR']}:{given['MASTER_PORT']}"
+    try:
+        torch.distributed.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
+    except (RuntimeError, ValueError) as error:  # torch's DistError is a RuntimeError
+        raise ConnectionError(
+            f"The {processes} processes did not meet at {address} within {timeout} s. Received: "
+            f"process {given['RANK']}, {error}; start as many processes as WORLD_SIZE says, with "
+            "ranks 0 to WORLD_SIZE - 1, and a free port that all of them reach."
+        ) from error
 
 
 class TorchDevices(Devices):
@@ -25,18 +65,17 @@ class TorchDevices(Devices):
         self._callback = TrainTogether(self.process, self.processes)
         self.seed_alike()
 
-    def prepare(self, model):
-        import torch.distributed as dist
-
-        # All processes start with the weights of the first.
-        for variable in model.variables:
-            dist.broadcast(variable.value.data, 0)
-
     def callbacks(self):
         return [self._callback]
 
-    def evaluate(self, model, data, **options):
-        return evaluating.with_torch(self, model, data, **options)
+    def evaluate(self, model, data, batch_size=None, **options):
+        """Each process evaluates its shard of every batch, unless it is empty; sums are added."""
+        shards = evaluating.shards(data, *self.data_shard, batch_size=batch_size)
+        shards = (shard for shard in shards if evaluating.rows_of(shard))
+        if not evaluating.evaluate_batches(model, shards, **options):
+            model.reset_metrics()
+        _add_up([variable.value.data for variable in model.metrics_variables])
+        return evaluating.results_of(model)
 
     def stack(self, array):
         import torch
@@ -50,7 +89,7 @@ class TorchDevices(Devices):
     def close(self):
         import torch.distributed as dist
 
-        self._callback.stop()
+        self._callback.on_train_end()
         if dist.is_initialized():
             dist.destroy_process_group()
         super().close()
@@ -59,10 +98,11 @@ class TorchDevices(Devices):
 class TrainTogether(keras.callbacks.Callback):
     """Lets `model.fit` in each process train on the batch of all.
 
-    The gradient of each variable is averaged over the processes as soon as it is there, while
-    others are still computed, so that clipping, accumulation and moving averages see the whole
-    batch. (`DistributedDataParallel` does this for modules that are called as such, which Keras's
-    trainer does not do.) Metrics count the images of all processes; each drops other units.
+    All processes begin with the variables of the first. The gradient of each variable is averaged
+    over the processes as soon as it is there, while others are still computed, so that clipping,
+    accumulation and moving averages see the whole batch. (`DistributedDataParallel` does this for
+    modules that are called as such, which Keras's trainer does not do.) Metrics count the images of
+    all processes; each drops other units.
     """
 
     def __init__(self, process, processes):
@@ -71,8 +111,12 @@ class TrainTogether(keras.callbacks.Callback):
         self._hooks, self._sums = [], {}
 
     def on_train_begin(self, logs=None):
-        self.stop()
-        self._weights = [variable.value for variable in self.model.trainable_variables]
+        import torch.distributed as dist
+
+        self.on_train_end()  # of a training that an error has ended
+        for v in self.model.variables:
+            dist.broadcast(v.value.data, 0)
+        self._weights = [v.value for v in self.model.trainable_variables]
         self._hooks = [w.register_post_accumulate_grad_hook(self._average) for w in self._weights]
         self._seeds = [v for v in self.model.variables if v.path.endswith("/seed_generator_state")]
 
@@ -98,7 +142,7 @@ class TrainTogether(keras.callbacks.Callback):
                 "a gradient; set trainable=False for their layers before training."
             )
         self._shift_seeds(-_SEED_STRIDE * self._process)
-        add_up([v.value.data for v in self.model.metrics_variables], self._before)
+        _add_up([v.value.data for v in self.model.metrics_variables], self._before)
         logs.update({k: float(v) for k, v in self.model.get_metrics_result().items()})
 
     def _shift_seeds(self, by):
@@ -106,18 +150,21 @@ class TrainTogether(keras.callbacks.Callback):
             variable.value.data[0] += by
 
     def on_train_end(self, logs=None):
-        self.stop()
-
-    def stop(self):
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
         self._sums.clear()
 
 
-def make(mode, devices, model_devices, rules, timeout):
-    """`TorchDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    if mode == "auto" and not os.environ.keys() & joining.TORCHRUN:
-        return Devices()
-    joining.join_torch(timeout, devices)
-    return TorchDevices()
+def _add_up(values, before=None):
+    """Sums over processes the increase of each tensor since `before`, or since zero."""
+    import torch
+
+    if not values:
+        return
+    before = before or [torch.zeros_like(value) for value in values]
+    gained = torch.cat([(new - old).double().flatten() for new, old in zip(values, before)])
+    torch.distributed.all_reduce(gained)
+    parts = gained.split([value.numel() for value in values])
+    for value, old, part in zip(values, before, parts):
+        value.copy_(old + part.view(old.shape).to(old.dtype))

@@ -1,6 +1,7 @@
 """The best weights on validation: a run ends with them, and may end early."""
 
 import contextlib
+import functools
 import math
 from typing import Any
 
@@ -23,9 +24,8 @@ class BestWeights(keras.callbacks.Callback):
     evaluation sees averaged weights (`EvaluateAverages`, which stands before this callback), the
     averages of that epoch are kept.
 
-    `keras.callbacks.EarlyStopping` forgets the best weights when a process ends.
-    `keras_vit.training.fit` saves what this callback remembers, weights included, in each
-    checkpoint, so that a run that was stopped or killed ends with the same weights.
+    A run of `keras_vit.training.fit` that was stopped or killed ends with the same weights, which
+    `keras.callbacks.EarlyStopping` forgets when a process ends.
 
     Args:
         monitor: column of the history that decides, such as `"val_accuracy"`.
@@ -45,9 +45,9 @@ class BestWeights(keras.callbacks.Callback):
         check_choice("mode", mode, ("auto", "min", "max"))
         self.monitor, self.mode = monitor, _mode_of(monitor, mode)
         self.patience = None if patience is None else positive_int(patience, "patience")
-        self._begin()
+        self.on_train_begin()
 
-    def _begin(self):
+    def on_train_begin(self, logs=None):
         self.epoch = None  # the best one so far, from 0
         self.figures: Any = {}  # of that epoch: the one that decides, and the loss
         self.wait = 0  # epochs since
@@ -63,9 +63,6 @@ class BestWeights(keras.callbacks.Callback):
         for name in _STATE:
             setattr(self, name, state[name])
 
-    def on_train_begin(self, logs=None):
-        self._begin()
-
     def on_test_batch_begin(self, batch, logs=None):
         optimizer = inner_optimizer(self.model)
         self._averaged = getattr(optimizer, "own_weights", None) is not None
@@ -80,8 +77,8 @@ class BestWeights(keras.callbacks.Callback):
                 )
             return  # an epoch without validation
         figures = {n: float(logs[n]) for n in (self.monitor, "val_loss") if n in logs}
-        rank, best = (_rank(each, self.monitor, self.mode) for each in (figures, self.figures))
-        if rank > best:
+        rank = functools.partial(_rank, monitor=self.monitor, mode=self.mode)
+        if rank(figures) > rank(self.figures):
             self.epoch, self.figures, self.wait = epoch, figures, 0
             with averaged_weights(self.model) if self._averaged else contextlib.nullcontext():
                 sync(self.model)
@@ -105,9 +102,9 @@ class BestWeights(keras.callbacks.Callback):
         if self.epoch is None:
             return f"No epoch has a {self.monitor}: the weights are those of the last one."
         early = self.patience is not None and self.wait >= self.patience and epoch + 1 < epochs
+        stopped = f"Stopped early, after {self.wait} epochs without a better one. " if early else ""
         return (
-            (f"Stopped early, after {self.wait} epochs without a better one. " if early else "")
-            + f"The weights are those of epoch {self.epoch + 1} of {epoch + 1}, the best on "
+            f"{stopped}The weights are those of epoch {self.epoch + 1} of {epoch + 1}, the best on "
             f"validation: {self.monitor} {self.figures[self.monitor]:.4g}."
         )
 
@@ -121,22 +118,17 @@ def _rank(figures, monitor, mode):
 
 
 def best_epoch(history: dict[str, list[Any]], monitor: str, mode: str = "auto") -> int | None:
-    """The epoch, from 0, whose weights `BestWeights` keeps, by the history of a run.
+    """The epoch, from 0, whose weights `BestWeights` keeps, or `None` where none has the figure.
 
     Args:
         history: what `keras_vit.training.fit` returns.
         monitor, mode: as in `BestWeights`.
-
-    Returns:
-        Its number, or `None` where no epoch has the figure.
     """
-    mode, columns = _mode_of(monitor, mode), [n for n in (monitor, "val_loss") if n in history]
-    ranks = {
-        epoch: _rank({name: history[name][row] for name in columns}, monitor, mode)
-        for row, epoch in enumerate(history["epoch"])
-    }
-    best = max(ranks, key=ranks.get, default=None)  # of equal ones the first
-    return best if best is not None and ranks[best] > _rank({}, monitor, mode) else None
+    mode = _mode_of(monitor, mode)
+    rows = [dict(zip(history, row)) for row in zip(*history.values())]
+    ranks = {None: _rank({}, monitor, mode)}  # of equal ones the first is the best
+    ranks |= {row["epoch"]: _rank(row, monitor, mode) for row in rows}
+    return max(ranks, key=ranks.get)
 
 
 def _mode_of(monitor, mode):

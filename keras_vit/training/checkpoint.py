@@ -1,8 +1,8 @@
 """The state of a training run, and the files that keep it."""
 
-import dataclasses
 import itertools
 import json
+import math
 import re
 import shutil
 import time
@@ -11,7 +11,6 @@ import zipfile
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
 from keras_vit.distribution import to_numpy
 from keras_vit.text import abridged, visible
 from keras_vit.writing import output_place, replacing
@@ -45,10 +44,7 @@ def build_state(model, batch):
 
 
 def state_variables(model):
-    """Name in a checkpoint -> variable, of all variables that the next update depends on.
-
-    They are those of the model, seed generators included, of the optimizer, and of the metrics.
-    """
+    """Name in a checkpoint -> variable, of all (seeds included) that the next update depends on."""
     groups = {
         "model": changing(model, model.variables),
         "optimizer": model.optimizer.variables,
@@ -119,27 +115,19 @@ def inner_optimizer(model):
 # ---- files
 
 
-@dataclasses.dataclass
 class SaveEvery:
-    """When the next checkpoint is due: after so many updates, or after so many seconds."""
+    """When a checkpoint is due: after updates, an int, or after seconds, text such as "600s"."""
 
-    updates: int | None = None
-    seconds: float | None = None
-
-    def __post_init__(self):
+    def __init__(self, interval):
+        match = re.fullmatch(r"0*[1-9]\d*|(\d+(?:\.\d+)?)s", str(interval))
+        if not match:
+            raise ValueError(
+                "save_every must be a number of updates such as 500, or seconds as text such as "
+                f'"600s". Received: save_every={interval!r}.'
+            )
+        self._seconds = math.inf if match[1] is None else float(match[1])
+        self._updates = math.inf if match[1] else int(interval)
         self.saved(0)
-
-    @classmethod
-    def parse(cls, text):
-        """Of a number of updates, or of seconds as text such as "600s"."""
-        if match := re.fullmatch(r"(\d+(\.\d+)?)s", str(text)):
-            return cls(seconds=float(match[1]))
-        if str(text).isdecimal():
-            return cls(updates=positive_int(int(text), "save_every"))
-        raise ValueError(
-            "save_every must be a number of updates such as 500, or seconds as text such as "
-            f'"600s". Received: save_every={text!r}.'
-        )
 
     def saved(self, updates):
         """Begins to count anew, as a checkpoint after so many updates was written or read."""
@@ -147,11 +135,11 @@ class SaveEvery:
 
     def due_by_updates(self, updates):
         """Whether the updates ask for a checkpoint after so many of them."""
-        return bool(self.updates) and updates // self.updates > self._last_update // self.updates
+        return updates // self._updates > self._last_update // self._updates
 
     def due_by_clock(self):
         """Whether the clock asks for a checkpoint."""
-        return self.seconds is not None and time.monotonic() - self._last_time >= self.seconds
+        return time.monotonic() - self._last_time >= self._seconds
 
 
 class Checkpoints:
@@ -162,12 +150,10 @@ class Checkpoints:
     checksum (CRC-32, by the zip format), by which a damaged file is recognised.
 
     Args:
-        folder: a `pathlib.Path` to where the files are; the first one makes it.
+        folder: a `pathlib.Path` to where the files are; the first one makes it. A ValueError tells
+            where it, or what has the name of a checkpoint in it, is something else.
         keep: how many of the newest stay.
         writes: whether this process does; of several that train one model, one writes.
-
-    Raises:
-        ValueError: the folder, or what has the name of a checkpoint in it, is something else.
     """
 
     def __init__(self, folder, keep=2, writes=True):
@@ -185,12 +171,10 @@ class Checkpoints:
         return [p for p in sorted(self.folder.glob("step-*.npz")) if re.fullmatch(NAME, p.name)]
 
     def save(self, step, arrays, meta):
-        """Writes the checkpoint of a step, removes those that are no longer kept, returns its path.
+        """Writes a checkpoint, removes those that are no longer kept, and returns its path.
 
-        Args:
-            step: batches done so far.
-            arrays: pairs of a name and an array.
-            meta: what JSON can hold, and NumPy arrays.
+        `step` counts batches, `arrays` are pairs of a name and an array, and `meta` is what JSON
+        can hold, and NumPy arrays.
         """
         path = self.folder / f"step-{step:010d}.npz"
         if not self.writes:
@@ -221,8 +205,9 @@ class Checkpoints:
                 f"The checkpoint {path} could not be written: {error}. {free} bytes are free; "
                 f"{others[-1]}. Make room and run the same command again: it continues from there.",
             ) from error
-        good = [old for old in self.paths() if old == path or old not in self._damaged]
-        for old in {*self.paths()} - {*good[-self.keep :]}:
+        paths = self.paths()
+        good = [old for old in paths if old == path or old not in self._damaged]
+        for old in set(paths).difference(good[-self.keep :]):
             old.unlink()
         self._damaged.clear()
         return path

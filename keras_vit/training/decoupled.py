@@ -1,5 +1,7 @@
 """What the optimizers share: the order of an update, and what Keras asks of it."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -20,9 +22,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         w ← w - learning rate · layer's factor · (u + weight_decay · w)
         a ← a + (1 - ema_momentum) · (w - a)                     with `use_ema`
 
-    where only kernels decay. big_vision writes its `wd` without the learning rate: `weight_decay`
-    here is its `wd / lr`, so that its 1e-4 with a learning rate of 1e-3 is 0.1, as in the names of
-    the published files and in `keras.optimizers.AdamW`.
+    where only kernels decay. `weight_decay` is `wd / lr` of big_vision, whose 1e-4 with a learning
+    rate of 1e-3 is 0.1, as in the names of the published files and in `keras.optimizers.AdamW`.
 
     With `gradient_accumulation_steps=n`, schedules, the bias correction and the average move once
     per n batches; Keras moves schedules and averages once per batch. A group that is incomplete at
@@ -48,7 +49,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """
 
     slot_names = ()  # of what is remembered for each variable
-    clips_sum = True  # for `TensorFlowDevices.prepare`: Keras's would clip on each replica
+    fused_form = None, None  # of PyTorch: a function of `fused`, and the `direction` it computes
+    clips_sum = True  # for `TensorFlowDevices.check_model`: Keras's would clip on each replica
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def descend(self, weight, gradient, slots, step, rate, decay):
-        """The new weight and slots; all arguments are tensors or numbers, nothing is assigned."""
+        """The new weight and slots; nothing is assigned."""
         update, slots = self.direction(gradient, slots, step)
         return weight - rate * (update + decay * weight), slots
 
@@ -122,15 +124,12 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         paths = [getattr(v, "path", v.name) for v in variables]
         self.layer_rates = layer_rates(paths, self.layer_decay, self.num_blocks)
         super().build(variables)
-        decays = [path.split("/")[-1] in self.decayed for path in paths]
-        self.decays = [self.weight_decay if each else 0.0 for each in decays]
+        self.decays = [self.weight_decay * (p.split("/")[-1] in self.decayed) for p in paths]
         self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
-        self.averages = None
-        if self.keeps_averages:
-            self.averages = self.add_optimizer_variables(variables, "average")
-        self.gradient_norm = self.add_variable(
-            (), dtype="float32", aggregation="only_first_replica", name="gradient_norm"
-        )
+        averaged = variables if self.keeps_averages else ()
+        self.averages = self.add_optimizer_variables(averaged, "average")
+        options = {"dtype": "float32", "aggregation": "only_first_replica"}
+        self.gradient_norm = self.add_variable((), name="gradient_norm", **options)
         self.fused_update = fused.update_for(self, variables)
 
     def _clip_gradients(self, grads):
@@ -161,24 +160,20 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable by the rule."""
-        i = self.index_of(variable)
-        dtype = keras.backend.standardize_dtype(variable.dtype)
+        i, dtype = self.index_of(variable), keras.backend.standardize_dtype(variable.dtype)
         dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
-        slots = [slot[i] for slot in self.slots]
-        weight, new_slots = self.descend(
-            ops.cast(variable, dtype),
-            ops.cast(gradient, dtype),
-            [ops.cast(slot, dtype) for slot in slots],
-            step=ops.cast(self.updates + 1, dtype),
-            rate=ops.cast(learning_rate, dtype) * self.layer_rates[i],
-            decay=self.decays[i],
-        )
+        cast, slots = functools.partial(ops.cast, dtype=dtype), [slot[i] for slot in self.slots]
+        state = cast(variable), cast(gradient), list(map(cast, slots))
+        step, rate = cast(self.updates + 1), cast(learning_rate) * self.layer_rates[i]
+        weight, new_slots = self.descend(*state, step=step, rate=rate, decay=self.decays[i])
         self.assign(variable, weight)
         for slot, value in zip(slots, new_slots):
             self.assign(slot, value)
         if self.averages:
-            average, rate = self.averages[i], ops.cast(self.average_rate(), dtype)
-            self.assign_add(average, rate * (weight - ops.cast(average, dtype)))
+            average = self.averages[i]
+            self.assign_add(average, cast(self.average_rate()) * (weight - cast(average)))
+
+    fused_steps = descend, update_step  # which a fused form computes, too
 
     def get_config(self):
         config = {
@@ -207,9 +202,6 @@ class _PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _norm(x):
-    """The Euclidean norm of all values.
-
-    `ops.norm` rounds float64 to float32 on PyTorch and takes two axes at most on TensorFlow. As one
-    vector, XLA would gather what is cut over devices.
-    """
+    # `ops.norm` rounds float64 to float32 on PyTorch and takes two axes at most on TensorFlow. As
+    # one vector, XLA would gather what is cut over devices.
     return ops.sqrt(ops.sum(ops.square(x)))

@@ -18,15 +18,9 @@ class Events(keras.callbacks.CallbackList):
 
     def __init__(self, run, callbacks, bar):
         self.run, self.first = run, 0  # the number of the first batch of a `fit`
-        super().__init__(
-            callbacks,
-            add_history=True,
-            add_progbar=bar,
-            model=run.model,
-            verbose=1,
-            epochs=run.progress.epochs,
-            steps=run.progress.per_epoch,
-        )
+        length = {"epochs": run.progress.epochs, "steps": run.progress.per_epoch}
+        options = {"model": run.model, "verbose": 1, **length}
+        super().__init__(callbacks, add_history=True, add_progbar=bar, **options)
 
     # ---- called by the run
 
@@ -46,7 +40,9 @@ class Events(keras.callbacks.CallbackList):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.first = self.run.progress.batch
-        self.run.restore_metrics()  # `fit` has just reset them
+        for variable, value in self.run.metrics:
+            variable.assign(value)  # which `fit` has just reset
+        self.run.metrics = []
         super().on_epoch_begin(epoch, logs)
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -70,8 +66,7 @@ class Events(keras.callbacks.CallbackList):
 
     def on_epoch_end(self, epoch, logs=None):
         """The validation is still to come: see `end_epoch`."""
-        logs = {name: float(value) for name, value in (logs or {}).items()}
-        self.run.progress.epoch_logs = logs
+        self.run.progress.epoch_logs = {k: float(v) for k, v in (logs or {}).items()}
 
     def on_train_end(self, logs=None):
         """Nothing: see `end_training`."""

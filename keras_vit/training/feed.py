@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 import keras
-import numpy as np
 
 from keras_vit.heads import map_heads
 from keras_vit.training.losses import ClassificationLoss
@@ -29,22 +28,12 @@ def batches(model, data, start, stop):
 
 
 def for_keras(read, example):
-    """Batches in the form that `model.fit` takes.
-
-    Args:
-        read: function without arguments that returns an iterator of batches.
-        example: one of the batches.
-    """
+    """The batches that `read()` iterates over, as `model.fit` takes them; `example` is one."""
     if keras.backend.backend() != "tensorflow":
         return (batch for batch in read())  # Keras takes generators, and no other iterators
-    import tensorflow as tf
+    from keras_vit.distribution.tensorflow import dataset_of
 
-    def spec(x):
-        x = np.asarray(x)
-        return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
-
-    signature = keras.tree.map_structure(spec, example)
-    return tf.data.Dataset.from_generator(read, output_signature=signature).prefetch(2)
+    return dataset_of(read, example)
 
 
 def check_labels(model, batch):

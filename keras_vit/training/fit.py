@@ -45,19 +45,17 @@ def fit(
     those of a run that nobody stopped bit for bit.
 
     Ctrl-C and SIGTERM let the present batch end and save. After `kill -9`, an exception, or on a
-    full disk, the last checkpoint is what the run goes on from; a damaged one is passed over.
-
-    After the end the last checkpoint stays, for whoever calls this again;
-    `remove_checkpoints(output)` removes it when the model is saved.
+    full disk, the last checkpoint that is whole is what the run goes on from. It stays after the
+    end, until the model is saved and `remove_checkpoints(output)` is called.
 
     Args:
         model: a compiled `keras.Model`. Keras's own `use_ema` is refused, as it replaces the
             weights at the end of each `model.fit`; the optimizers of `keras_vit.training` do not.
         data: an object with `steps_per_epoch`, the batches of an epoch, and `from_step(step)`,
-            the batches from one on, to the end of the epoch or without end; also `batch_size`,
-            where it has one, and `preprocessing`, which becomes that of the model.
-        output: folder for `checkpoints/`, `log.jsonl`, `history.csv` and `history.png`. It
-            belongs to one run at a time.
+            the batches from one on, to the end of the epoch or without end; it may have a
+            `batch_size`, and a `preprocessing`, which becomes that of the model.
+        output: folder for `checkpoints/`, `log.jsonl`, `history.csv` and `history.png`, of one
+            run at a time.
         epochs: passes through the data; or
         steps: updates in all; the last epoch may be incomplete. With an optimizer that
             accumulates the gradients of n batches, an update takes n of them.
@@ -65,10 +63,10 @@ def fit(
         save_every: updates between two checkpoints, or seconds as text such as "600s".
         keep, log_every: how many checkpoints stay; updates between two lines of the log.
         callbacks: more callbacks, which see one training, whatever was stopped in between. What
-            one remembers is saved with the run if it has methods `get_state()`, which returns what
-            JSON can hold and NumPy arrays, and `set_state(state)`, called after its
-            `on_train_begin`. So do `data` with these methods. `BestWeights(...)` among them lets
-            the run end with the weights that were best on `validation`, and early.
+            one remembers, or `data`, is saved with the run by its method `get_state()`, which
+            returns what JSON can hold and NumPy arrays, and given to `set_state(state)`, of a
+            callback after its `on_train_begin`. With a `BestWeights` the run ends with the weights
+            that were best on `validation`, and early.
         settings: a dict of what else makes this run what it is, such as the recipe.
         curves: whether to draw `history.png`, which needs matplotlib.
 
@@ -78,8 +76,7 @@ def fit(
     Raises:
         TypeError: `data` is not what is described here.
         ValueError: arguments out of range, labels that the model has no class for or that its loss
-            is not for, or an `output` that another run has, or that holds a run with other
-            settings.
+            is not for, or an `output` that another run has, or a run with other settings.
         DivergenceError: the loss or the weights are no longer finite.
         CheckpointError: a checkpoint cannot be written, or all are damaged.
         RunEnded: `output` has this run, which has ended, and whose checkpoints were removed.
@@ -105,9 +102,9 @@ def fit(
         total = positive_int(steps, "steps") * (optimizer.gradient_accumulation_steps or 1)
     else:
         total = positive_int(epochs, "epochs") * data.steps_per_epoch
-    save_every = SaveEvery.parse(save_every)
-    keep, log_every = positive_int(keep, "keep"), positive_int(log_every, "log_every")
-    validation_freq = positive_int(validation_freq, "validation_freq")
+    counts = {"keep": keep, "log_every": log_every, "validation_freq": validation_freq}
+    counts = {name: positive_int(count, name) for name, count in counts.items()}
+    saves = SaveEvery(save_every)
     output, callbacks = pathlib.Path(output), list(callbacks)
     if validation is None and any(isinstance(callback, BestWeights) for callback in callbacks):
         raise ValueError(
@@ -119,19 +116,7 @@ def fit(
     for name in FILES if writes else ():
         output_place(output / name)
     alone = only_run_in(output) if writes else contextlib.nullcontext()
+    options = {"total": total, "validation": validation, "save_every": saves, "curves": curves}
+    options |= {"callbacks": callbacks, "settings": settings or {}}
     with alone, one_look():
-        run = Run(
-            model,
-            data,
-            output,
-            total=total,
-            validation=validation,
-            validation_freq=validation_freq,
-            save_every=save_every,
-            keep=keep,
-            log_every=log_every,
-            callbacks=callbacks,
-            settings=settings or {},
-            curves=curves,
-        )
-        return run.train()
+        return Run(model, data, output, **options, **counts).train()

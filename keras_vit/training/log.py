@@ -47,20 +47,16 @@ class RunLog(keras.callbacks.Callback):
         updates = progress.updates
         if updates // self.every > self._logged // self.every or progress.ends_epoch:
             self._logged, self._measured = updates, self._measure()
-            where = f"update {updates}/{progress.total_updates}"
-            self._write("step", where, {"step": updates, "epoch": progress.epoch}, logs)
+            place = {"step": updates, "epoch": progress.epoch}
+            self._write("step", f"update {updates}/{progress.total_updates}", place, logs)
 
     def on_epoch_end(self, epoch, logs=None):
         place = {"epoch": epoch, "step": self.run.progress.updates}
-        rows = self.run.progress.rows
-        rows.append(self._write("epoch", "ended", place, logs))
-        if not self.writes:
-            return
-        table, columns = io.StringIO(), dict.fromkeys(name for row in rows for name in row)
-        writer = csv.DictWriter(table, list(columns), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(self.run.output / "history.csv", table.getvalue())
+        self.run.progress.rows.append(self._write("epoch", "ended", place, logs))
+        if self.writes:
+            history, table = self.run.progress.history(), io.StringIO()
+            csv.writer(table, lineterminator="\n").writerows([history, *zip(*history.values())])
+            write_text(self.run.output / "history.csv", table.getvalue())
         if time.monotonic() - self._drawn > 60:
             self.on_train_end()
 

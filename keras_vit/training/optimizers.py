@@ -51,6 +51,8 @@ class AdamW(DecoupledOptimizer):
         corrected_v = v / _correction(self.beta_2, step)
         return corrected_m / (ops.sqrt(corrected_v) + self.epsilon), [m, v]
 
+    fused_form = fused.adam, direction  # change the rule, and this line goes
+
     def get_config(self):
         config = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
         return {**super().get_config(), **config}
@@ -96,13 +98,10 @@ class SGDM(DecoupledOptimizer):
         m = self.momentum * slots[0] + gradient
         return m, [m]
 
+    fused_form = fused.sgd, direction  # change the rule, and this line goes
+
     def get_config(self):
         return {**super().get_config(), "momentum": self.momentum}
-
-
-# PyTorch computes these rules at once for all variables; change a rule, and its line goes.
-fused.UPDATES[fused.rule_of(AdamW)] = fused.adam
-fused.UPDATES[fused.rule_of(SGDM)] = fused.sgd
 
 
 def adamw(

@@ -16,7 +16,7 @@ class Progress:
         seed: on PyTorch, what the noise of each batch follows from, with the number of the batch.
         rows: the history, a dict of numbers for each epoch that has ended.
         epoch_logs: the metrics of an epoch that awaits its validation, or `None`.
-        finished: whether no more batches are trained.
+        finished: whether no more batches are trained; the last validation may still be to come.
     """
 
     total: int
@@ -28,25 +28,18 @@ class Progress:
     epoch_logs: dict[str, float] | None = None
     finished: bool = False
 
-    @classmethod
-    def from_meta(cls, meta: dict[str, Any], total: int, per_epoch: int, accumulate: int = 1):
-        """The progress of a run with these lengths, by the `meta` of its checkpoint, or of none."""
-        saved = {name: meta[name] for name in _SAVED if name in meta}
-        return cls(total, per_epoch, accumulate, **saved)
+    def restored(self, meta: dict[str, Any]):
+        """The progress that the `meta` of a checkpoint has kept."""
+        return dataclasses.replace(self, **{name: meta[name] for name in _SAVED if name in meta})
 
     def to_meta(self):
         """What a checkpoint keeps, a dict for JSON."""
         return {name: getattr(self, name) for name in _SAVED}
 
     @property
-    def awaits_validation(self):
-        """Whether an epoch is trained whose validation is still to come, or was interrupted."""
-        return self.epoch_logs is not None
-
-    @property
     def ended(self):
         """Whether the run is over, its last validation included."""
-        return self.finished and not self.awaits_validation
+        return self.finished and self.epoch_logs is None
 
     @property
     def epoch(self):

@@ -60,12 +60,11 @@ class Run:
 
     def __post_init__(self):
         self.devices, self.signals = distribution.current(), Signals()
-        self.devices.prepare(self.model)
-        self.shared = self.devices.share(self.data)  # the batches that this process reads
+        self.devices.check_model(self.model)
+        self.local_data = self.devices.local_shard(self.data)
         self.batch_size = getattr(self.data, "batch_size", None)
         accumulate = checkpoint.inner_optimizer(self.model).gradient_accumulation_steps or 1
-        self.lengths = (self.total, self.data.steps_per_epoch, accumulate)
-        self.progress = Progress(*self.lengths)
+        self.progress = Progress(self.total, self.data.steps_per_epoch, accumulate)
         folder = self.output / "checkpoints"
         self.checkpoints = checkpoint.Checkpoints(folder, self.keep, self.devices.writes)
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
@@ -76,6 +75,7 @@ class Run:
         self.events = Events(self, callbacks, bar=terminal)
         self.remembering = [each for each in self.callbacks if hasattr(each, "get_state")]
         self.reading = [x for x in (self.data, self.validation) if hasattr(x, "get_state")]
+        self.metrics = []  # (variable, value), of an epoch that was stopped in its middle
 
     def train(self):
         """Trains what is left; returns the history of the whole run, column -> values."""
@@ -88,7 +88,7 @@ class Run:
             for callback, memory in zip(self.remembering, memories):
                 callback.set_state(memory)
             while not progress.ended:
-                if not progress.awaits_validation:
+                if progress.epoch_logs is None:
                     self.train_epoch()
                 self.events.end_epoch(progress.epoch_logs | self.validate())
                 progress.epoch_logs = None
@@ -103,15 +103,9 @@ class Run:
     def train_epoch(self):
         """Trains to the end of the epoch, from wherever in it the last checkpoint was."""
         epoch, count = self.progress.next_epoch
-        self.model.fit(
-            self.next_batches(count),
-            initial_epoch=epoch,
-            epochs=epoch + 1,
-            steps_per_epoch=count,
-            callbacks=self.events,
-            shuffle=False,
-            verbose=0,
-        )
+        options = {"initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": count}
+        options |= {"callbacks": self.events, "shuffle": False, "verbose": 0}
+        self.model.fit(self.next_batches(count), **options)
         self.progress.finished = self.is_over()
 
     def next_batches(self, count):
@@ -119,10 +113,11 @@ class Run:
         start = self.progress.batch
         if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
             # On several devices TensorFlow reads a batch to see its shape, and then begins again.
-            read = functools.partial(feed.batches, self.model, self.shared, start, start + count)
+            place = {"start": start, "stop": start + count}
+            read = functools.partial(feed.batches, self.model, self.local_data, **place)
         else:
-            read = functools.partial(iter, itertools.islice(self.batches, count))
-        return self.devices.feed(feed.for_keras(read, self.example))
+            read = functools.partial(itertools.islice, self.batches, count)
+        return self.devices.distribute(feed.for_keras(read, self.example))
 
     def is_over(self):
         """Whether all batches are done, or a callback has ended the training."""
@@ -193,53 +188,41 @@ class Run:
     # ---- beginning and going on
 
     def begin(self):
-        """Builds the model's state, or restores it; returns what the callbacks remember.
-
-        Raises:
-            RunEnded: the run has ended, and its checkpoints were removed.
-            ValueError: the output has another run.
-        """
-        path, meta, arrays = None, {}, {}
-        record = same_run.record_of_ended(self.output)
-        if latest := self.checkpoints.latest():
-            path, meta, arrays = latest
-        elif record:
-            meta = record
-        self.progress = Progress.from_meta(meta, *self.lengths)
-        place, total = self.progress.batch, self.progress.total
-        if place < total:
-            batches = feed.batches(self.model, self.shared, place, total)
-            self.example = next(batches)
-            self.batches = itertools.chain([self.example], batches)  # the first is read once
-        else:  # nothing is left to train
-            self.example = next(feed.batches(self.model, self.shared, 0, 1))
+        """Builds the model's state, or restores it; returns what the callbacks remember."""
+        ended = None, same_run.record_of_ended(self.output) or {}, {}
+        path, meta, arrays = self.checkpoints.latest() or ended
+        self.progress = progress = self.progress.restored(meta)
+        start, stop = progress.batch, progress.total
+        if start >= stop:  # nothing is left to train; the model is built by any batch
+            start, stop = 0, 1
+        batches = feed.batches(self.model, self.local_data, start, stop)
+        self.example = next(batches)
+        self.batches = itertools.chain([self.example], batches)  # the first is read once
         look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
-        self.settings = same_run.describe(
-            self.model,
-            steps=self.progress.total_updates,
-            steps_per_epoch=self.progress.per_epoch,
-            batch_size=self.batch_size,
-            data=getattr(self.data, "settings", None) or {},
-            settings=self.settings,
-        )
+        length = {"steps": progress.total_updates, "steps_per_epoch": progress.per_epoch}
+        data = {"batch_size": self.batch_size, "data": getattr(self.data, "settings", None) or {}}
+        self.settings = same_run.describe(self.model, settings=self.settings, **length, **data)
         if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
-        if meta and not path:
-            raise RunEnded(self.output, self.progress.history())
-        if path:
-            self._restore(path, meta, arrays)
-        self.metrics = {name: v for name, v in arrays.items() if name.startswith("metrics/")}
-        if self.progress.seed is None and keras.backend.backend() == "torch":
+            if not path:
+                raise RunEnded(self.output, progress.history())
+            self.restore(path, meta, arrays)
+        if progress.seed is None and keras.backend.backend() == "torch":
             import torch
 
-            self.progress.seed = int(torch.randint(2**31, ()))
-        self.devices.agree("run", {"batch": place} | self.settings | same_run.versions())
+            progress.seed = int(torch.randint(2**31, ()))
+        self.devices.agree("run", {"batch": progress.batch} | self.settings | same_run.versions())
         return meta.get("callbacks", ())
 
-    def _restore(self, path, meta, arrays):
+    def restore(self, path, meta, arrays):
+        """Takes the state of everything but `Progress` from a checkpoint, and says where it is."""
         checkpoint.assign_state(self.model, arrays)
+        if self.progress.batch % self.progress.per_epoch:
+            variables = checkpoint.state_variables(self.model)
+            metrics = [name for name in arrays if name.startswith("metrics/")]
+            self.metrics = [(variables[name], arrays[name]) for name in metrics]
         for each, state in zip(self.reading, meta.get("data", ())):
             each.set_state(state)
         self.log.length = meta["log"]
@@ -250,14 +233,6 @@ class Run:
         then, now = meta["versions"], same_run.versions()
         if then != now:
             self.say(f"It is of {then}, not {now}. The last bits may differ.")
-
-    def restore_metrics(self):
-        """Gives the metrics of an epoch that was stopped in its middle their values, once."""
-        if self.progress.batch % self.progress.per_epoch:
-            variables = checkpoint.state_variables(self.model)
-            for name, value in self.metrics.items():
-                variables[name].assign(value)
-        self.metrics = {}
 
     # ---- telling
 

@@ -32,7 +32,7 @@ def describe(model, **settings):
     settings |= {
         "backend": keras.backend.backend(),
         "layers": {"count": len(layers), **dict(enumerate(layers))},
-        "optimizer": _configuration(optimizer, "learning_rate"),
+        "optimizer": _configuration(optimizer) | {"learning_rate": {}},  # which is apart
         "learning_rate": _configuration(rate),
         "loss": _configuration(model.loss),
     }
@@ -54,9 +54,9 @@ def check_same_run(output, saved, present):
         is_on = saved.get(name) or present.get(name)
         return is_on and name.split(".")[0] not in _OF_CODE
 
-    names = list(filter(differs, {**saved, **present}))
-    names.sort(key=lambda name: not name.startswith("settings."))  # these somebody has chosen
-    if names:
+    names = filter(differs, {**saved, **present})
+    # Somebody has chosen the settings, which come first.
+    if names := sorted(names, key=lambda name: not name.startswith("settings.")):
         lines = [
             f"{name}: {brief(saved.get(name))} there, {brief(present.get(name))} here"
             for name in names
@@ -82,7 +82,7 @@ def _parts(model):
         yield from _parts(layer)
 
 
-def _configuration(thing, *left_out):
+def _configuration(thing):
     """The class and the config of an object of Keras, or of several, as numbers and text."""
     if isinstance(thing, dict):
         return {name: _configuration(each) for name, each in thing.items()}
@@ -97,8 +97,7 @@ def _configuration(thing, *left_out):
 
     def plain(value):
         if isinstance(value, dict):
-            kept = {k: v for k, v in value.items() if k not in _NOT_COMPARED}
-            return {k: plain(v) for k, v in kept.items() if k not in left_out}
+            return {k: plain(v) for k, v in value.items() if k not in _NOT_COMPARED}
         if isinstance(value, (list, tuple)):  # as text, or a longer one would have more names
             return json.dumps(value, default=lambda each: type(each).__name__)
         is_plain = value is None or isinstance(value, (int, float, str))

@@ -60,11 +60,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("keras_vit")
 class WarmupCosine(WarmupSchedule):
-    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress)).
-
-    Args:
-        learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
-    """
+    """Half a cosine from the base to 0: base · ½(1 + cos(π · progress)); see `WarmupSchedule`."""
 
     def decay(self, step, progress):
         return self.learning_rate * 0.5 * (1.0 + ops.cos(math.pi * progress))
@@ -91,8 +87,7 @@ class WarmupLinear(WarmupSchedule):
 class WarmupRsqrt(WarmupSchedule):
     """The reciprocal of a square root, whatever the length of the run, and a linear cooldown.
 
-    base / √(1 + (step - warmup_steps) / timescale) after the warm-up, times
-    min(1, (steps - step) / cooldown_steps).
+    base / √(1 + (step - warmup_steps) / timescale) · min(1, (steps - step) / cooldown_steps).
 
     Args:
         learning_rate, steps, warmup_steps: as in `WarmupSchedule`.
@@ -131,10 +126,6 @@ class WarmupStairs(WarmupSchedule):
 
     boundaries: tuple[int, ...] = ()
 
-    def __post_init__(self):
-        super().__post_init__()
-        self.boundaries = tuple(self.boundaries)
-
     def decay(self, step, progress):
         rate = ops.full_like(step, self.learning_rate)
         for boundary in self.boundaries:
@@ -168,28 +159,21 @@ def layer_rates(
     if layer_decay is None:
         return (1.0,) * len(paths)
     if not isinstance(layer_decay, (int, float)) or not 0 < layer_decay <= 1:
-        raise ValueError(
-            f"layer_decay must be a number in (0, 1], such as 0.75. Received: {layer_decay=}."
-        )
-    depths = {path: _depth(path) for path in paths}
+        text = "layer_decay must be a number in (0, 1], such as 0.75."
+        raise ValueError(f"{text} Received: {layer_decay=}.")
+    depths = [_depth(path) for path in paths]
     if num_blocks is None:
-        num_blocks = _last_block(depths)
+        num_blocks = max((n for n in depths if n not in (None, math.inf)), default=0)
+        unknown = [path for path, depth in zip(paths, depths) if depth is None]
+        if unknown or not num_blocks:
+            raise ValueError(
+                "layer_decay needs the layers of a VisionTransformer, named block_0 and so on. "
+                f"Received: variables {(unknown or list(paths))[:3]}; leave layer_decay out, name "
+                "what follows the blocks 'head', or give num_blocks where all are frozen."
+            )
     head = positive_int(num_blocks, "num_blocks") + 1
-    depths = {path: head if depth is None else min(depth, head) for path, depth in depths.items()}
-    return tuple(float(layer_decay) ** (head - depths[path]) for path in paths)
-
-
-def _last_block(depths):
-    """The depth of the last block; all variables must be of a network of this library."""
-    blocks = [depth for depth in depths.values() if depth not in (0, None, math.inf)]
-    unknown = [path for path, depth in depths.items() if depth is None]
-    if unknown or not blocks:
-        raise ValueError(
-            "layer_decay needs the layers of a VisionTransformer, named block_0 and so on. "
-            f"Received: variables {(unknown or list(depths))[:3]}; leave layer_decay out, name "
-            "what follows the blocks 'head', or give num_blocks where all are frozen."
-        )
-    return max(blocks)
+    depths = [head if depth is None else min(depth, head) for depth in depths]
+    return tuple(float(layer_decay) ** (head - depth) for depth in depths)
 
 
 def _depth(path):

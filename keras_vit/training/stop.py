@@ -41,15 +41,12 @@ class RunEnded(ValueError):
 
 
 class Signals:
-    """While it is entered, remembers the first SIGINT or SIGTERM instead of obeying it.
+    """While it is entered, `asked` becomes the number of the first SIGINT or SIGTERM.
 
     Left to itself, Python raises KeyboardInterrupt wherever it happens to be, and where that is a
     hook of a backend (JAX's garbage collection, for one) the exception is swallowed and training
     goes on. A second signal does what it did before. Outside the main thread, where Python lets
     nobody handle signals, nothing changes.
-
-    Attributes:
-        asked: the number of the signal that came, or None.
     """
 
     def __init__(self):
@@ -70,17 +67,15 @@ class Signals:
     def _remember(self, number, frame):
         self.asked = number
         self.__exit__()
-        text = (
-            f"{signal.Signals(number).name}: stopping after this batch and saving; a second one "
-            "stops at once, without.\n"
-        )
+        name = signal.Signals(number).name
+        text = f"{name}: stopping after this batch and saving; a second one stops at once, without."
         # Past Python's buffer: a signal that comes within a `print` must not print. A notebook's
         # output is no file; there the run says at its end what it did.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             place = sys.stdout.fileno()
             if os.isatty(place):
                 text = f"\n{text}"  # not behind `^C` and a progress bar
-            os.write(place, text.encode())
+            os.write(place, f"{text}\n".encode())
 
 
 def only_run_in(folder):
@@ -108,10 +103,9 @@ def clean_end(devices):
         yield
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)  # they hold Keras's iterator
-        explained = devices.explain(error)
-        if explained is error:
-            raise
-        raise explained from error
+        if (to_raise := devices.error_to_raise(error)) is not error:
+            raise to_raise from error
+        raise
     finally:
         if keras.backend.backend() == "tensorflow":
             gc.collect()  # its threads call Python, and must not when Python has ended

@@ -56,7 +56,7 @@ args = plan.parse({arguments})
 with distribution.setup("data_parallel", devices=4) as devices:
     with devices.scope():
         model = plan.make_model(args, False, values=True)
-    devices.prepare(model)
+    devices.check_model(model)
     groups = (model.trainable_variables, model.non_trainable_variables)
     groups += (model.optimizer.variables, model.metrics_variables)
     state = tuple([v.value for v in group] for group in groups)

@@ -1,19 +1,15 @@
 """Starts `case.py` on virtual devices or in several processes, and reads what it left."""
 
 import json
-import os
 import pathlib
 import signal
 import socket
-import subprocess
-import sys
 
 import numpy as np
 
-from tests.support import BACKEND, ROOT
-
-CASE = ROOT / "tests" / "distribution" / "case.py"
-SECONDS = 200  # that no run may take
+from tests import processes
+from tests.processes import finish
+from tests.support import BACKEND
 
 
 def free_port():
@@ -24,27 +20,13 @@ def free_port():
 
 def start(output, options=None, devices=1, **environment):
     """One process of a run, whose backend sees so many CPU devices."""
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    launchers = ("JAX_", "SLURM_", "KERAS_DISTRIBUTION_", "TF_CONFIG")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.bare", str(CASE), str(output), json.dumps(options or {})],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-        env={
-            **clean,
-            "KERAS_BACKEND": BACKEND,
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "XLA_FLAGS": flags,
-            "CPUS": str(devices),
-            "OMP_NUM_THREADS": "1",
-            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-            **environment,
-        },
-    )
+    cpus = {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "CPUS": str(devices),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    }
+    case = ("distribution/case.py", output, json.dumps(options or {}))
+    return processes.start(*case, **cpus, **environment)
 
 
 def variables(rank, addresses):
@@ -91,15 +73,6 @@ def all_printed(processes, code):
     ended = [finish(process) for process in processes]
     assert [c for _, c in ended] == [code] * len(ended), "\n".join(text for text, _ in ended)
     return [text for text, _ in ended]
-
-
-def finish(process):
-    """All that it printed, and its code."""
-    try:
-        printed, _ = process.communicate(timeout=SECONDS)
-    finally:
-        process.kill()
-    return printed, process.returncode
 
 
 def result(output, process=0):

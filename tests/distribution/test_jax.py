@@ -5,15 +5,9 @@ import numpy as np
 import pytest
 
 from keras_vit.distribution import LAYOUT_RULES, setup
-from tests.distribution.processes import (
-    all_trained,
-    assert_agree,
-    assert_refused,
-    finish,
-    start,
-    trained,
-)
+from tests.distribution.processes import all_trained, assert_agree, assert_refused, start, trained
 from tests.distribution.test_layout import LATER
+from tests.processes import finish
 from tests.support import BACKEND, images, run_in_fresh_process, tiny_vit
 
 pytestmark = pytest.mark.skipif(BACKEND != "jax", reason="JAX's devices")
@@ -110,7 +104,7 @@ from tests.support import tiny_vit
 model, images = tiny_vit(), np.zeros((3, 16, 16, 3))
 with setup("fully_sharded") as devices:
     try:
-        devices.prepare(model)
+        devices.check_model(model)
     except ValueError as error:
         print(error)
     model = tiny_vit()
@@ -140,7 +134,7 @@ def test_one_device_may_be_asked_to_be_parallel():
     with setup("data_parallel", devices=1) as devices:
         model = tiny_vit()
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        devices.prepare(model)
+        devices.check_model(model)
         model.fit(images((4, 16, 16, 3)), np.zeros(4), verbose=0)
     assert keras.distribution.distribution() is before is None
     assert np.isfinite(model.predict(images((2, 16, 16, 3)), verbose=0)).all()

@@ -16,7 +16,6 @@ from keras_vit import distribution
 from tests.distribution.processes import (
     all_printed,
     assert_agree,
-    finish,
     free_addresses,
     free_port,
     kill_at,
@@ -27,6 +26,7 @@ from tests.distribution.processes import (
     trained_together,
     variables,
 )
+from tests.processes import environment_with, finish
 from tests.support import BACKEND, ROOT, refuses
 
 # JAX draws one mask of dropout for the whole batch, however many processes have a part of it.
@@ -230,22 +230,17 @@ def test_the_main_job_on_two_devices(tmp_path):
         command += ["-m", "torch.distributed.run", "--nproc-per-node=2", ports]
     command += [str(ROOT / "tutorials" / "train.py"), "--distribute", "data_parallel"]
     command += ["--epochs", "2", "--batch-size", "256", "--output", str(tmp_path)]
-    ended = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": BACKEND,
-            "OMP_NUM_THREADS": "1",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        },
-    )
+    flags = "--xla_force_host_platform_device_count=2"
+    environment = environment_with(XLA_FLAGS=flags)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert_tested_once(tmp_path, ended.stdout)
+
+
+def assert_tested_once(output, *printed):
+    metrics = json.loads((output / "metrics.json").read_text())
     assert metrics["test_accuracy"] == metrics["test_accuracy_reloaded"]
-    assert ended.stdout.count("Test accuracy") == 1
+    assert [text.count("Test accuracy") for text in printed] == [1, 0][: len(printed)]
 
 
 @pytest.mark.slow
@@ -254,15 +249,10 @@ def test_the_main_job_in_two_processes(tmp_path):
     """With the seeds, recipe and data that come before `setup`; one process writes and tests."""
     command = [sys.executable, str(ROOT / "tutorials" / "train.py"), "--steps", "4"]
     command += ["--distribute", "data_parallel", "--output", str(tmp_path)]
-    usual = {**os.environ, "KERAS_BACKEND": BACKEND, "OMP_NUM_THREADS": "1"}
     addresses = free_addresses(2)
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     both = [
-        subprocess.Popen(command, env={**usual, **variables(i, addresses)}, **options)
+        subprocess.Popen(command, env=environment_with(**variables(i, addresses)), **options)
         for i in range(2)
     ]
-    (first, *codes), (second, code) = (finish(process) for process in both)
-    assert [*codes, code] == [0, 0], first + second
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert metrics["test_accuracy"] == metrics["test_accuracy_reloaded"]
-    assert first.count("Test accuracy") == 1 and "Test accuracy" not in second
+    assert_tested_once(tmp_path, *all_printed(both, 0))

@@ -6,7 +6,6 @@ import pytest
 import keras_vit
 from keras_vit import distribution, recipes
 from keras_vit.distribution.devices import Devices
-from keras_vit.distribution.evaluating import shards
 from tests.support import BACKEND, refuses
 
 
@@ -64,7 +63,7 @@ def some(pipeline, start, count=4):
 def test_training_batches_are_cut_without_overlap_or_loss(mixup, processes):
     """Over the end of an epoch, and from the middle of one."""
     whole = load("train", mixup=mixup)
-    parts = [OneOf(i, processes).share(load("train", mixup=mixup)) for i in range(processes)]
+    parts = [OneOf(i, processes).local_shard(load("train", mixup=mixup)) for i in range(processes)]
     assert {part.steps_per_epoch for part in parts} == {whole.steps_per_epoch} == {2}
     for start in (0, 3):
         cuts = [some(part, start, 2) for part in parts]
@@ -75,21 +74,6 @@ def test_training_batches_are_cut_without_overlap_or_loss(mixup, processes):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("processes", [1, 2, 4, 5])
-def test_evaluation_covers_every_image_once(processes):
-    """26 images in batches of 12: the last one has 2, so that of four processes two have none."""
-    whole = list(load("test"))
-    parts = [list(shards(load("test"), i, processes)) for i in range(processes)]
-    assert {len(part) for part in parts} == {len(whole)} == {3}
-    for step, (images, _) in enumerate(whole):
-        cuts = [part[step][0] for part in parts]
-        np.testing.assert_array_equal(np.concatenate(cuts), images)
-
-
-@pytest.mark.any_backend
-def test_arrays_are_cut_too_and_what_cannot_be_is_told():
-    arrays = np.arange(70).reshape(35, 2), np.arange(35)
-    read = [label for i in range(2) for _, labels in shards(arrays, i, 2) for label in labels]
-    assert sorted(read) == list(range(35))
-    refuses("Received: generator", list, shards((i for i in ()), 0, 2), error=TypeError)
-    refuses("need data with shard", OneOf(0, 2).share, arrays, error=TypeError)
+def test_data_that_cannot_be_cut_are_told():
+    arrays = np.zeros((4, 2)), np.zeros(4)
+    refuses("need data with shard", OneOf(0, 2).local_shard, arrays, error=TypeError)

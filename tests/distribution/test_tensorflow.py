@@ -13,23 +13,19 @@ pytestmark = pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow's de
 ONE = {"mode": "single"}
 
 
-def test_more_devices_train_the_same(tmp_path):
+@pytest.mark.parametrize(
+    "devices, options",
+    [
+        (2, {}),
+        pytest.param(4, {}, marks=pytest.mark.slow),
+        pytest.param(2, {"optimizer": "sgdm"}, marks=pytest.mark.slow),
+    ],
+)
+def test_more_devices_train_the_same(devices, options, tmp_path):
     """With clipping by the norm of all gradients, an average, and an uneven last batch."""
-    one, two = all_trained(tmp_path, [{"setup": ONE}, {}], devices=2)
-    assert_agree(one, two)
-    assert min(one["history/gradient_norm"]) > 0.5  # so that clipping took part
-
-
-@pytest.mark.slow
-def test_four_devices_train_the_same(tmp_path):
-    """In a process of their own: TensorFlow's groups of devices are for good."""
-    assert_agree(*all_trained(tmp_path, [{"setup": ONE}, {}], devices=4))
-
-
-@pytest.mark.slow
-def test_sgd_trains_the_same(tmp_path):
-    runs = [{"setup": s, "optimizer": "sgdm"} for s in (ONE, {})]
-    assert_agree(*all_trained(tmp_path, runs, devices=2))
+    one, many = all_trained(tmp_path, [{"setup": ONE, **options}, options], devices)
+    assert_agree(one, many)
+    assert options or min(one["history/gradient_norm"]) > 0.5  # so that clipping took part
 
 
 def test_what_does_not_fit_is_told_before_the_first_step(tmp_path):
@@ -67,7 +63,9 @@ with distribution.setup() as devices:
         call = tf.function(lambda: run(lambda: model(image, training=True)))
         return [each.numpy().tolist() for each in call().values]
     rows = [outputs()]
-    devices.prepare(model)
+    (callback,) = devices.callbacks()
+    callback.set_model(model)
+    callback.on_train_begin()
     rows += [outputs(), outputs()]
     moved = []
     for optimizer_class in (keras.optimizers.SGD, training.SGDM):
@@ -103,6 +101,6 @@ def test_replicas_of_a_process_share_its_part():
             return function(None)
 
     part = tf.data.Dataset.from_tensors((np.arange(8).reshape(4, 2), np.arange(4, 8)))
-    dataset = TensorFlowDevices(FourReplicas(), 1, 2).feed(part)
+    dataset = TensorFlowDevices(FourReplicas(), 1, 2).distribute(part)
     labels = [labels.tolist() for _, labels in dataset.as_numpy_iterator()]
     assert labels == [[4, 5], [6, 7]]

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from keras_vit import training
+from tests.processes import finish
 from tests.support import assert_same, killed_after
 from tests.training import resume_case as case
 from tests.training.resume_case import StopsAt
-from tests.training.test_kill import finish, start, stop_at
+from tests.training.test_kill import start, stop_at
 from tests.training.test_resume import assert_equal_runs
 
 

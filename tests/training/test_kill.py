@@ -15,33 +15,16 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training.stop import Signals
-from tests.support import BACKEND, ROOT, assert_same
+from tests import processes
+from tests.processes import finish
+from tests.support import assert_same
 from tests.training import resume_case as case
 
 
 def start(output, seconds=0, save_every=1, **environment):
     """The process of a run, which prints a line for each batch."""
-    script = ROOT / "tests" / "training" / "resume_case.py"
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.bare", script, str(output), str(seconds), str(save_every)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": BACKEND,
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "OMP_NUM_THREADS": "1",
-            **environment,
-        },
-    )
-
-
-def finish(process):
-    """All that it printed, and its code."""
-    printed, _ = process.communicate(timeout=200)
-    return printed, process.returncode
+    script = "training/resume_case.py"
+    return processes.start(script, output, seconds, save_every, **environment)
 
 
 def stop_at(process, batches, *numbers):

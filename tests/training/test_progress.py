@@ -29,8 +29,8 @@ def test_a_checkpoint_gives_back_what_it_was_given():
     rows = [{"epoch": 0, "loss": 2.0}, {"epoch": 1, "loss": 1.0, "val_loss": 3.0}]
     progress = Progress(**length, batch=12, seed=3, rows=rows, epoch_logs={"loss": 1.0})
     meta = json.loads(json.dumps(progress.to_meta()))
-    assert Progress.from_meta({**meta, "settings": {}}, **length) == progress
-    assert Progress.from_meta({}, **length) == Progress(**length)
+    fresh = Progress(**length)
+    assert fresh.restored({**meta, "settings": {}}) == progress and fresh.restored({}) == fresh
     assert progress.history() == {"epoch": [0, 1], "loss": [2.0, 1.0], "val_loss": [None, 3.0]}
     progress.finished = True
     assert not progress.ended  # the last validation is still to come
@@ -39,13 +39,13 @@ def test_a_checkpoint_gives_back_what_it_was_given():
 
 
 def test_a_checkpoint_is_due_after_updates_or_seconds():
-    every = SaveEvery.parse(4)
+    every = SaveEvery(4)
     assert [n for n in range(9) if every.due_by_updates(n)] == [4, 5, 6, 7, 8]
     every.saved(5)
     assert [n for n in range(10) if every.due_by_updates(n)] == [8, 9] and not every.due_by_clock()
-    assert SaveEvery.parse("4") == every
-    assert SaveEvery.parse("0s").due_by_clock() and not SaveEvery.parse("600.5s").due_by_clock()
-    assert not SaveEvery.parse("0s").due_by_updates(1000)
+    assert SaveEvery("4").due_by_updates(4) and not SaveEvery("4").due_by_updates(3)
+    assert SaveEvery("0s").due_by_clock() and not SaveEvery("600.5s").due_by_clock()
+    assert not SaveEvery("0s").due_by_updates(1000)
     for wrong in (0, "0", "often", 1.5, -3, None, "5 s"):
         with pytest.raises(ValueError, match=r"save_every must be .*Received"):
-            SaveEvery.parse(wrong)
+            SaveEvery(wrong)
