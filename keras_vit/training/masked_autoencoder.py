@@ -10,12 +10,47 @@ from keras import ops
 from keras_vit.checks import positive_int
 from keras_vit.layers import kernels
 from keras_vit.models import VisionTransformer
-from keras_vit.training.masked_checkpoint import assign_decoder, read_decoder
-from keras_vit.training.masked_decoder import MaskedDecoder, MaskPatches
-from keras_vit.training.masked_images import MaskedImageModel, gather
+from keras_vit.training.masked_decoder import MaskedDecoder, assign_decoder, read_decoder
+from keras_vit.training.masked_images import DrawnPatches, MaskedImageModel, gather, ordered
 from keras_vit.weights.load import from_checkpoint
 
 EPSILON = 1e-6  # added to the variance of a patch's pixels
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class MaskPatches(DrawnPatches):
+    """Draws which patches of each image the encoder does not see.
+
+    Those with the smallest random numbers stay visible: N * (1 - masked) of them, rounded down.
+
+    Shapes: (batch, N, width) -> the patches in a random order, the visible ones first, and the
+    place of each patch in that order; twice (batch, N) of integers.
+
+    Args:
+        masked: share of the patches that are hidden, in (0, 1).
+        seed: optional integer for repeatable draws in training.
+    """
+
+    def __init__(self, masked=0.75, seed=None, **kwargs):
+        super().__init__(seed, **kwargs)
+        if isinstance(masked, bool) or not 0 < masked < 1:
+            raise ValueError(
+                f"masked must be a share in (0, 1), such as 0.75. Received: {masked=}."
+            )
+        self.masked = float(masked)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.visible = int(self.patches * (1 - self.masked))
+        if not 0 < self.visible < self.patches:
+            raise ValueError(
+                f"Some of the {self.patches} patches must be visible, and some masked. Received: "
+                f"masked={self.masked}, which leaves {self.visible} visible; choose another share, "
+                "or smaller patches."
+            )
+
+    def call(self, x, noise=None, training=False):
+        return ordered(self.draw(x, training)[0] if noise is None else noise)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -68,7 +103,16 @@ class MaskedAutoencoder(MaskedImageModel):
         name: str | None = None,
         **kwargs: Any,
     ):
-        super().__init__(encoder, name, **kwargs)
+        config = {
+            "masked": masked,
+            "decoder_width": decoder_width,
+            "decoder_depth": decoder_depth,
+            "decoder_heads": decoder_heads,
+            "decoder_mlp_dim": decoder_mlp_dim,
+            "norm_pix_loss": norm_pix_loss,
+            "seed": seed,
+        }
+        super().__init__(encoder, config, name, **kwargs)
         v, policy = encoder.variant, encoder.dtype_policy
         pixels, self.norm_pix_loss = math.prod(v.patch_size) * encoder.channels, norm_pix_loss
         if norm_pix_loss and pixels < 2:
@@ -76,15 +120,8 @@ class MaskedAutoencoder(MaskedImageModel):
                 "A patch of one value cannot be normalised. Received: norm_pix_loss=True, "
                 f"patch_size={v.patch_size}; choose norm_pix_loss=False."
             )
-        self._decoder_options = {
-            "decoder_width": decoder_width,
-            "decoder_depth": decoder_depth,
-            "decoder_heads": decoder_heads,
-            "decoder_mlp_dim": decoder_mlp_dim,
-        }
         self.masking = MaskPatches(masked, seed, dtype=policy, name="masking")
-        if decoder_mlp_dim is None:
-            decoder_mlp_dim = 4 * decoder_width
+        mlp_dim = 4 * decoder_width if decoder_mlp_dim is None else decoder_mlp_dim
         self.decoder = MaskedDecoder(
             encoder.grid,
             v.learned_tokens,
@@ -92,7 +129,7 @@ class MaskedAutoencoder(MaskedImageModel):
             width=decoder_width,
             depth=decoder_depth,
             num_heads=decoder_heads,
-            mlp_dim=positive_int(decoder_mlp_dim, "decoder_mlp_dim"),
+            mlp_dim=positive_int(mlp_dim, "decoder_mlp_dim"),
             gelu=v.gelu,
             qkv_bias=v.qkv_bias,
             epsilon=v.epsilon,
@@ -123,11 +160,10 @@ class MaskedAutoencoder(MaskedImageModel):
             ValueError: it has no decoder, is of another model, or damaged.
         """
         encoder = from_checkpoint(path, **{"num_classes": 0, **options})
-        if encoder.get_layer("patch_encoder").position is not None:
-            encoder.get_layer("patch_encoder").position.trainable = False
+        if (position := encoder.get_layer("patch_encoder").position) is not None:
+            position.trainable = False
         options, arrays = read_decoder(path)
-        if masked is not None:
-            options["masked"] = masked
+        options["masked"] = options["masked"] if masked is None else masked
         if norm_pix_loss is not None:
             options["norm_pix_loss"] = norm_pix_loss
         model = cls(encoder, seed=seed, **options)
@@ -136,12 +172,11 @@ class MaskedAutoencoder(MaskedImageModel):
 
     def obstacles(self, encoder):
         v = encoder.variant
-        return [
-            *super().obstacles(encoder),
-            ("rotary positions", v.rotary),
-            ("axial blocks, which need every patch", v.block == "axial"),
-            (f"position_at={v.position_at!r}", v.position_at != "input"),
-        ]
+        return super().obstacles(encoder) | {
+            "rotary positions": v.rotary,
+            "axial blocks, which need every patch": v.block == "axial",
+            f"position_at={v.position_at!r}": v.position_at != "input",
+        }
 
     def call(self, images, noise=None, training=False):
         """Masks patches, encodes those that stay and predicts the pixels of all.
@@ -184,27 +219,15 @@ class MaskedAutoencoder(MaskedImageModel):
             was not trained, (n, height, width, channels); and which pixels were hidden, (n, height,
             width) of bools.
         """
-        images = np.asarray(images)
+        images, size = np.asarray(images), self.encoder.image_size
         outputs = self.predict(images, batch_size, verbose=0)
         patches, mask = outputs["predictions"], np.zeros(outputs["targets"].shape, "float32")
         if self.norm_pix_loss:
             mean, deviation = map(ops.convert_to_numpy, _moments(self.pixels(images)))
             patches = patches * deviation + mean
         np.put_along_axis(mask, outputs["positions"][:, :, None], 1.0, axis=1)
-        size = self.encoder.image_size
-        predicted, mask = (
-            ops.convert_to_numpy(self.pixels.inverse(x, size)) for x in (patches, mask)
-        )
-        return predicted, mask[..., 0] > 0
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "masked": self.masking.masked,
-            **self._decoder_options,
-            "norm_pix_loss": self.norm_pix_loss,
-            "seed": self.masking.seed,
-        }
+        predicted, mask = (self.pixels.inverse(each, size) for each in (patches, mask))
+        return ops.convert_to_numpy(predicted), ops.convert_to_numpy(mask)[..., 0] > 0
 
 
 def _moments(patches):

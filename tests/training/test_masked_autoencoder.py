@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit import data, training
-from keras_vit.training.masked_decoder import MaskPatches
+from keras_vit.training.masked_autoencoder import MaskPatches
 from tests.support import (
     ORACLES,
     assert_close,
