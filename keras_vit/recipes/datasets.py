@@ -45,8 +45,8 @@ class DatasetRecord:
         split, examples = f"train[:{kept}%]", round(self.examples * kept / 100)
         if self.held_out > 100:
             split, examples = f"full[{self.held_out}:]", self.examples - self.held_out
-        images = {"train_split": split, "validation_split": self.validation_split}
-        return {**self.all_images(), **images, "examples": examples}
+        splits = {"train_split": split, "validation_split": self.validation_split}
+        return {**self.all_images(), **splits, "examples": examples}
 
 
 # Sizes from TensorFlow Datasets; of JFT-300M, which is not public, from section 4.1 ("303M images",
@@ -107,13 +107,19 @@ def find_dataset(name, among):
     raise unknown("dataset", name, list(among))
 
 
-def check_epochs(epochs, lengths):
-    """Raises a ValueError unless `epochs` is one of the lengths that authors trained for."""
-    if epochs not in lengths or not isinstance(epochs, int):
+def passes(images, epochs, batch_size, lengths=None):
+    """Fields of a recipe that goes through images, other fields, so often.
+
+    Raises:
+        ValueError: `epochs` is none of the lengths that the authors trained for.
+    """
+    if lengths and (epochs not in lengths or not isinstance(epochs, int)):
         raise ValueError(
             f"The authors trained for {' or '.join(map(str, lengths))} epochs. Received: "
             f"epochs={epochs!r}; use .scale(epochs=...) for another length."
         )
+    steps = round(epochs * images["examples"] / batch_size)
+    return {**images, "batch_size": batch_size, "steps": steps}
 
 
 def vit_jax(image_size):
@@ -127,12 +133,10 @@ def vit_jax(image_size):
 
 
 # How torchvision and timm read ImageNet: its mean and deviation, and Pillow's bicubic resize.
-TORCHVISION = {
-    "mean": (0.485, 0.456, 0.406),
-    "std": (0.229, 0.224, 0.225),
-    "interpolation": "bicubic",
-    "library": "pillow",
-}
+TORCHVISION = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+TORCHVISION |= {"interpolation": "bicubic", "library": "pillow"}
+# What big_vision's recipes of pre-training share.
+BIG_VISION = {"learning_rate": 1e-3, "warmup_steps": 10_000, "weight_decay": 0.1, "clip_norm": 1.0}
 
 
 def big_vision(image_size, crop="inception_crop", randaugment=None):

@@ -4,7 +4,7 @@ import itertools
 
 from keras_vit.checks import check_choice
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.recipes.datasets import big_vision, check_epochs, find_dataset, vit_jax
+from keras_vit.recipes.datasets import BIG_VISION, big_vision, find_dataset, passes, vit_jax
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
@@ -84,7 +84,7 @@ def pretrain(
         raise unknown(f"variant of Table 3 on {record.name}", variant, rows, "variant")
     lengths, rate = rows[variant]
     epochs = lengths[-1] if epochs is None else epochs
-    check_epochs(epochs, lengths)
+    run = passes(record.all_images(), epochs, 4096, lengths)
     notes = ["The augmentation is not in the table; it is that of the authors' code."]
     if (record.name, variant) != ("imagenet21k", "B/16"):  # which the authors answered
         notes += _NOTES[record.name]
@@ -95,10 +95,8 @@ def pretrain(
         source="Dosovitskiy et al., 2021, Table 3; issue 2 of google-research/vision_transformer "
         "(head)",
         notes=tuple(notes),
-        **record.all_images(),
+        **run,
         variant=variant,
-        batch_size=4096,
-        steps=round(epochs * record.examples / 4096),
         **vit_jax(224),
         **_sigmoid(record),
         representation_size=VARIANTS[variant].width if variant in VARIANTS else None,
@@ -165,20 +163,17 @@ def augreg(
     level = augmentation or CHOSEN[record.name].get(variant, "medium2")
     if level not in LEVELS:
         raise unknown("augmentation", level, LEVELS)
-    of_21k, images = record.name == "imagenet21k", record.without_held_out()
+    of_21k = record.name == "imagenet21k"
     check_choice("weight_decay", weight_decay, (0.1, 0.03))
     check_choice("dropout", dropout, (0.0, 0.1))
-    check_epochs(epochs, (300, 30) if of_21k else (300,))
     mixup, randaugment = LEVELS[level]
     return Recipe(
         name=f"augreg-{record.name}-{variant}-{epochs}ep-{level}-wd_{weight_decay}-do_{dropout}",
         source="Steiner et al., 2021, section 3; google-research/big_vision, configs/vit_i21k.py "
         "and vit_i1k.py (big_vision's wd 1e-4 is 0.1 times its learning rate)",
         notes=("The class token is pooled, as in the published files.",),
-        **images,
+        **passes(record.without_held_out(), epochs, 4096, (300, 30) if of_21k else (300,)),
         variant=variant,
-        batch_size=4096,
-        steps=round(epochs * images["examples"] / 4096),
         **big_vision(224, randaugment=randaugment),
         mixup=mixup,
         **_sigmoid(record),
@@ -186,10 +181,7 @@ def augreg(
         pool="token",
         dropout=dropout,
         stochastic_depth=dropout,
-        learning_rate=1e-3,
-        warmup_steps=10_000,
-        weight_decay=weight_decay,
-        clip_norm=1.0,
+        **{**BIG_VISION, "weight_decay": weight_decay},
     )
 
 
@@ -214,24 +206,18 @@ def better_plain(epochs: int = 90) -> Recipe:
     Raises:
         ValueError: another number of epochs; use `scale` for it.
     """
-    check_epochs(epochs, (90, 150, 300))
     images = find_dataset("imagenet2012", ("imagenet2012",)).without_held_out()
     return Recipe(
         name=f"better_plain-{epochs}ep",
         source="Beyer et al., 2022; google-research/big_vision, configs/vit_s16_i1k.py",
-        **images,
+        **passes(images, epochs, 1024, (90, 150, 300)),
         variant="S/16-plain",
-        batch_size=1024,
-        steps=round(epochs * images["examples"] / 1024),
         **big_vision(224, randaugment=(2, 10)),
         mixup=0.2,
         representation_size=384,
         pool="mean",
         position="sincos_2d",
-        learning_rate=1e-3,
-        warmup_steps=10_000,
-        weight_decay=0.1,
-        clip_norm=1.0,
+        **BIG_VISION,
     )
 
 
@@ -254,15 +240,12 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
         config, settings = "bit_i1k.py", {"learning_rate": 0.1 * 16, "warmup_steps": 1000}
         settings |= {"architecture": {"version": "v1"}}
         settings |= {"notes": ("big_vision trains version v1 of the ResNet here.",)}
-    images = record.without_held_out()
     return Recipe(
         name=f"bit-{record.name}-{variant}",
         source=f"google-research/big_vision, configs/{config} (its wd is weight decay times "
         "learning rate)",
-        **images,
+        **passes(record.without_held_out(), 90, 4096),
         variant=variant,
-        batch_size=4096,
-        steps=round(90 * images["examples"] / 4096),
         **big_vision(224),
         optimizer="sgdm",
         weight_decay=1e-3,
