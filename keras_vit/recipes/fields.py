@@ -171,9 +171,9 @@ def make_loss(recipe: Recipe) -> Any:
     dtype = "float64" if recipe.precision == "float64" else "float32"
     if recipe.loss == "squared":
         return keras.losses.MeanSquaredError(dtype=dtype)
-    losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
+    loss = training.SigmoidLoss if recipe.loss == "sigmoid" else training.SoftmaxLoss
     weights = recipe.class_weights or None
-    return losses[recipe.loss](recipe.label_smoothing, dtype=dtype, class_weights=weights)
+    return loss(recipe.label_smoothing, dtype=dtype, class_weights=weights)
 
 
 def metrics(recipe: Recipe) -> list[Any] | dict[str, list[Any]]:
@@ -243,8 +243,8 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     )
 
 
-def settings(recipe):
-    """(field, value) of all that a recipe sets, as text; see `Recipe.table`."""
+def settings(recipe: Recipe) -> list[tuple[str, str]]:
+    """The settings that matter as a list of (field, value), both strings."""
     unused = {"momentum"} if recipe.optimizer == "adam" else {"beta1", "beta2", "epsilon"}
     unused |= set() if recipe.schedule == "rsqrt" else {"timescale"}
     unused |= set() if recipe.weight_decay else {"decayed"}

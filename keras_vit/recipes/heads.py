@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from keras_vit.checks import check_choice, positive_float
-from keras_vit.heads import errors_of, heads_of, of_head
+from keras_vit.heads import heads_of, map_heads
 from keras_vit.text import brief
 
 Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
@@ -19,7 +19,7 @@ BY_HEAD = ("problem", "loss", "num_classes", "label_smoothing", "class_weights")
 
 
 class ByHead(dict):
-    """What a recipe has for each head, {head: value}; a value, as recipes are."""
+    """What a recipe has for each head, {head: value}; it can be hashed, as recipes can."""
 
     def __hash__(self):
         return hash(tuple(self.items()))
@@ -28,13 +28,12 @@ class ByHead(dict):
 def by_head(check):
     """The check for a value, or for a dict {head: value} of several heads."""
 
-    def each(value, name):
+    def check_each(value, name):
         if not isinstance(value, Mapping):
             return check(value, name)
-        items = ((str(head), check(one, f"{name}[{head!r}]")) for head, one in value.items())
-        return ByHead(items)
+        return ByHead((str(head), check(v, f"{name}[{head!r}]")) for head, v in value.items())
 
-    return each
+    return check_each
 
 
 def weights_by_head(value, name):
@@ -51,13 +50,13 @@ def of_heads(recipe):
     """{head: the recipe as if it were for that head alone}; {} of a recipe for one output."""
     if not isinstance(recipe.problem, Mapping):
         return {}
-    heads, usual = {}, {f.name: f.default for f in dataclasses.fields(recipe)}
-    for head in recipe.problem:
-        changes = {name: of_head(getattr(recipe, name), head) for name in BY_HEAD}
-        changes = {n: usual[n] if value is None else value for n, value in changes.items()}
-        with errors_of(head, note=False):
-            heads[head] = dataclasses.replace(recipe, **changes, loss_weights=())
-    return heads
+    usual = {f.name: f.default for f in dataclasses.fields(recipe) if f.name in BY_HEAD}
+
+    def alone(*values):
+        changes = {name: value for name, value in zip(BY_HEAD, values) if value is not None}
+        return dataclasses.replace(recipe, **{**usual, **changes}, loss_weights=())
+
+    return map_heads(alone, *(getattr(recipe, name) for name in BY_HEAD))
 
 
 def check_heads(r):
@@ -102,10 +101,8 @@ def for_problem(recipe: Recipe, problem: str | dict[str, str]) -> Recipe:
     if isinstance(problem, Mapping):
         plain = dataclasses.replace(recipe, num_classes=None, class_weights=())
         heads = {head: for_problem(plain, each) for head, each in problem.items()}
-        changes = {
-            name: {head: getattr(each, name) for head, each in heads.items()}
-            for name in ("problem", "loss", "label_smoothing")
-        }
+        names = ("problem", "loss", "label_smoothing")
+        changes = {n: {head: getattr(r, n) for head, r in heads.items()} for n in names}
         return dataclasses.replace(plain, **changes)
     check_choice("problem", problem, tuple(LOSSES))
     if recipe.loss == "own":

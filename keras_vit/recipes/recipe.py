@@ -203,23 +203,21 @@ class Recipe:
         options = {
             "image_size": self.image_size,
             "num_classes": self.num_classes,
-            "dtype": None if self.precision == "float32" else self.precision,
-            **{name: getattr(self, name) or None for name in names},
-            "variable_size": True if self.patch_sizes else None,
+            "dtype": self.precision if self.precision != "float32" else None,
+            **{name: getattr(self, name) for name in names},
+            "variable_size": bool(self.patch_sizes),
         }
-        options = {name: value for name, value in options.items() if value is not None}
-        return options | dict(self.architecture)
+        return {name: value for name, value in options.items() if value} | dict(self.architecture)
 
     def make_optimizer(self, model: keras.Model | None = None) -> keras.optimizers.Optimizer:
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
-        of_blocks = getattr(model, "student", model)
-        blocks = count_blocks(of_blocks) if self.layer_decay else None
+        counted = getattr(model, "student", model)
         shared = {
             "weight_decay": self.weight_decay,
             "decayed": self.decayed,
             "global_clipnorm": self.clip_norm,
             "layer_decay": self.layer_decay,
-            "num_blocks": blocks,
+            "num_blocks": count_blocks(counted) if self.layer_decay else None,
             "use_ema": self.ema is not None,
             "ema_momentum": self.ema or 0.99,
             "gradient_accumulation_steps": self.accumulate if self.accumulate > 1 else None,
@@ -231,11 +229,14 @@ class Recipe:
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """A list of what the recipe needs: patch sizes, evaluated averages, the best weights."""
-        patches, seed = self.patch_sizes, self.seed
-        flexible = [training.FlexiblePatches(patches, seed)] if patches else []
-        averages = [training.EvaluateAverages()] if self.ema is not None else []
-        best = [training.BestWeights(self.monitor, self.early_stopping)]
-        return [*flexible, *averages, *(best if self.keep_best or self.early_stopping else [])]
+        callbacks = []
+        if self.patch_sizes:
+            callbacks.append(training.FlexiblePatches(self.patch_sizes, self.seed))
+        if self.ema is not None:
+            callbacks.append(training.EvaluateAverages())
+        if self.keep_best or self.early_stopping:
+            callbacks.append(training.BestWeights(self.monitor, self.early_stopping))
+        return callbacks
 
     def compile(self, model: keras.Model, **options: Any) -> keras.Model:
         """Compiles a model with the optimizer, loss and metrics of the recipe, and returns it.
@@ -254,10 +255,10 @@ class Recipe:
         if isinstance(self.problem, dict):
             check_outputs(self, model)
             # Weighted ones leave out what has no label. All heads are named, as Keras asks for.
-            made |= {"weighted_metrics": self.metrics()}
-            made |= {"loss_weights": dict.fromkeys(self.problem, 1.0) | dict(self.loss_weights)}
+            made["weighted_metrics"] = self.metrics()
+            made["loss_weights"] = dict.fromkeys(self.problem, 1.0) | dict(self.loss_weights)
         else:
-            made |= {"metrics": self.metrics()}
+            made["metrics"] = self.metrics()
         model.compile(**{**made, **options})
         return model
 
@@ -285,9 +286,7 @@ class Recipe:
                 made[name] = Transform(**of)
         return cls(**made)
 
-    def table(self) -> list[tuple[str, str]]:
-        """The settings that matter as a list of (field, value), both strings."""
-        return fields.settings(self)
+    table = fields.settings
 
     def __str__(self):
         return table(self.table(), left=2)

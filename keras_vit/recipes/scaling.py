@@ -71,8 +71,8 @@ def scale(
 
 def resized(transform, image_size):
     """The transform for another image size; what it cuts from grows in proportion."""
-    if transform.resize_small is None:
-        return dataclasses.replace(transform, image_size=image_size)
-    factor = max(image_size) / max(transform.image_size)
-    small = max(round(transform.resize_small * factor), max(image_size))
+    small = transform.resize_small
+    if small is not None:
+        factor = max(image_size) / max(transform.image_size)
+        small = max(round(small * factor), max(image_size))
     return dataclasses.replace(transform, image_size=image_size, resize_small=small)
