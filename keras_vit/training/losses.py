@@ -27,6 +27,8 @@ class Loss(keras.losses.Loss):
     outputs have a mask.
     """
 
+    arguments = ("reduction", "name", "dtype")
+
     def __call__(self, y_true, y_pred, sample_weight=None):
         exact = self.dtype == "float64" and keras.backend.backend() == "torch"
         exact = exact and getattr(y_pred, "_keras_mask", None) is None  # what counts, Keras knows
@@ -40,9 +42,14 @@ class Loss(keras.losses.Loss):
             count = ops.sum(ops.convert_to_tensor(sample_weight, self.dtype))
         return ops.sum(losses) / count
 
+    def get_config(self):
+        return {name: getattr(self, name) for name in self.arguments}
+
 
 class ClassificationLoss(Loss):
     """A loss of logits against labels, summed over the classes and averaged over the examples.
+
+    A subclass has `per_example(labels, logits)`: (batch, classes), twice, -> (batch,).
 
     Shapes: labels (batch, classes), one-hot or mixed, or (batch,) integers; logits
     (batch, classes) -> one number. More axes may stand between batch and classes. The labels of a
@@ -53,9 +60,8 @@ class ClassificationLoss(Loss):
         reduction, name, dtype: as in `keras.losses.Loss`; with `dtype="float64"` nothing is
             rounded to float32 on the way.
         class_weights: a weight w for each class, of labels with one class for each image: the loss
-            of an example is the sum over the classes of w · y · (the loss, were it of that class).
-            So the parts of a mixed image have each the weight of its own class, as in PyTorch's
-            `CrossEntropyLoss(weight=w)`; the mean is taken over the examples. See
+            of an example is the sum over the classes of w · y · (the loss, were it of that class),
+            as in PyTorch's `CrossEntropyLoss(weight=w)`; the mean is taken over the examples. See
             `keras_vit.data.Pipeline.balanced_class_weights`.
 
     Raises:
@@ -63,6 +69,7 @@ class ClassificationLoss(Loss):
             `class_weights` are not positive or not one for each logit.
     """
 
+    arguments = ("label_smoothing", *Loss.arguments)
     class_weights: tuple[float, ...] | None = None
 
     def __init__(
@@ -77,10 +84,6 @@ class ClassificationLoss(Loss):
         self.label_smoothing = rate(label_smoothing, "label_smoothing")
         if class_weights is not None:  # otherwise not there: older checkpoints do not name it
             self.class_weights = tuple(positive_float(w, "class_weights") for w in class_weights)
-
-    def per_example(self, labels, logits):
-        """(batch, classes), twice, -> (batch,)."""
-        raise NotImplementedError
 
     def call(self, y_true, y_pred):
         logits, labels = ops.convert_to_tensor(y_pred), ops.convert_to_tensor(y_true)
@@ -101,19 +104,18 @@ class ClassificationLoss(Loss):
             )
         if s := self.label_smoothing:
             labels = labels * (1.0 - s) + s / classes
-        if self.class_weights is not None:
-            if len(self.class_weights) != classes:
+        if (weights := self.class_weights) is not None:
+            if len(weights) != classes:
                 raise ValueError(
                     "class_weights must be one for each logit of the model. Received: "
-                    f"{len(self.class_weights)} weights for logits of shape {tuple(logits.shape)}."
+                    f"{len(weights)} weights for logits of shape {tuple(logits.shape)}."
                 )
-            labels = labels * ops.convert_to_tensor(self.class_weights, dtype)
+            labels = labels * ops.convert_to_tensor(weights, dtype)
         return self.per_example(labels, logits)
 
     def get_config(self):
-        names = ("label_smoothing", "reduction", "name", "dtype")
-        weights = self.class_weights and {"class_weights": self.class_weights}
-        return {name: getattr(self, name) for name in names} | (weights or {})
+        weights = {"class_weights": self.class_weights} if self.class_weights else {}
+        return super().get_config() | weights
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -173,6 +175,8 @@ class DistillationLoss(Loss):
     Source: Touvron et al., 2021, Eq. 2 and 3; facebookresearch/deit, losses.py.
     """
 
+    arguments = ("hard", "temperature", "mean_over_classes", *Loss.arguments)
+
     def __init__(
         self,
         hard: bool = True,
@@ -195,10 +199,6 @@ class DistillationLoss(Loss):
         classes = y_pred.shape[-1] if self.mean_over_classes else 1
         return divergence * (self.temperature**2 / classes)
 
-    def get_config(self):
-        names = ("hard", "temperature", "mean_over_classes", "reduction", "name", "dtype")
-        return {name: getattr(self, name) for name in names}
-
 
 @keras.saving.register_keras_serializable("keras_vit")
 class Accuracy(keras.metrics.MeanMetricWrapper):
@@ -207,8 +207,7 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
     Of equal logits the one of the lower class is the larger, so that a fresh head of zeros has
     the accuracy of a guess; an example with a logit that is NaN is wrong. (`ops.in_top_k` counts
     ties as right on every backend, and NaN on JAX.) Labels may be integers or one-hot, even in
-    turns: a recipe trains on one-hot labels and evaluates on integers. Of mixed labels the
-    largest counts, and for a single logit the nearer of 0 and 1.
+    turns. Of mixed labels the largest counts, and for a single logit the nearer of 0 and 1.
 
     Args:
         top: how many logits may hold the label.
@@ -230,13 +229,13 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
         classes = logits.shape[-1]
         labels = ops.cast(ops.reshape(labels, (-1, 1)), "int32")
         logits = ops.reshape(logits, (-1, classes))
-        own = ops.take_along_axis(logits, ops.clip(labels, 0, classes - 1), axis=-1)
+        of_label = ops.take_along_axis(logits, ops.clip(labels, 0, classes - 1), axis=-1)
         lower = ops.arange(classes, dtype="int32") < labels
-        ahead = ops.logical_or(logits > own, ops.logical_and(ops.equal(logits, own), lower))
-        right = ops.sum(ops.cast(ahead, "int32"), axis=-1) < self.top
-        finite = ops.logical_not(ops.any(ops.isnan(logits), axis=-1))
+        tie = ops.logical_and(ops.equal(logits, of_label), lower)
+        ahead = ops.cast(ops.logical_or(logits > of_label, tie), "int32")
         known = ops.logical_and(labels >= 0, labels < classes)[:, 0]
-        right = ops.logical_and(right, ops.logical_and(finite, known))
+        known = ops.logical_and(known, ops.logical_not(ops.any(ops.isnan(logits), axis=-1)))
+        right = ops.logical_and(ops.sum(ahead, axis=-1) < self.top, known)
         return ops.cast(ops.reshape(right, ops.shape(y_pred)[:-1]), self.dtype)
 
     def get_config(self):
