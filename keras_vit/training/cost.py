@@ -1,5 +1,6 @@
 """What a run costs, before it is begun: parameters, products, memory, the time of an epoch."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -33,9 +34,8 @@ class Cost:
         images: what happens to those of training and of tests, as text.
         seconds: of one image in an update, measured; `None` where it was not.
         timed: what was timed, and where, as text; or why nothing was.
-        available: bytes of memory of the machine, where it computes on a CPU, or `None`.
-        peak: bytes of memory that this process has had at most, with all it has imported; `None`
-            where the system does not say.
+        available, peak: bytes of memory of the machine, where it computes on a CPU, and those that
+            this process has had at most; `None` where the system does not say.
     """
 
     model: str
@@ -65,32 +65,30 @@ class Cost:
         if self.macs is not None:
             macs = f"{_products(self.macs)} multiply-accumulates for an image, forward"
             kept = f"about {_bytes(self.activations)}, computed"
+        weights, gradients, slots = map(_bytes, (self.weights, self.gradients, self.optimizer))
         epochs = self.updates / max(self.steps_per_epoch, 1)
-        rows = [
-            ("model", self.model),
-            ("parameters", f"{self.parameters:,}, {self.trained:,} of them trained"),
-            ("computation", macs),
-            ("run", f"{self.updates:,} updates of {self.batch_size} images, {epochs:.4g} epochs"),
-            *zip(("training images", "test images"), self.images),
-            (
-                "memory",
-                f"weights {_bytes(self.weights)}, gradients {_bytes(self.gradients)}, "
-                f"optimizer {_bytes(self.optimizer)}; counted",
-            ),
-            ("activations", f"{kept}: what a batch keeps for its gradients"),
-        ]
+        rows = {
+            "model": self.model,
+            "parameters": f"{self.parameters:,}, {self.trained:,} of them trained",
+            "computation": macs,
+            "run": f"{self.updates:,} updates of {self.batch_size} images, {epochs:.4g} epochs",
+            **dict(zip(("training images", "test images"), self.images)),
+            "memory": f"weights {weights}, gradients {gradients}, optimizer {slots}; counted",
+            "activations": f"{kept}: what a batch keeps for its gradients",
+        }
         needed = self.state + (self.activations or 0)
         if self.available and needed > self.available:
             sizes = f"{_bytes(needed)} are needed and {_bytes(self.available)} are there"
-            rows.append(("too large", f"{sizes}; accumulate=2 halves the activations"))
+            rows["too large"] = f"{sizes}; accumulate=2 halves the activations"
         if self.peak:
-            rows.append(("this process", f"{_bytes(self.peak)} at most so far, measured"))
-        if self.seconds is None:
-            return table([*rows, ("time", f"not measured: {self.timed}")], left=2)
-        update = self.seconds * self.batch_size
-        update, epoch, run = (_span(update * n) for n in (1, self.steps_per_epoch, self.updates))
-        time = f"about {update} for an update, {epoch} for an epoch, {run} in all, tests apart"
-        return table([*rows, ("time", time), ("measured", self.timed)], left=2)
+            rows["this process"] = f"{_bytes(self.peak)} at most so far, measured"
+        rows["time"] = f"not measured: {self.timed}"
+        if self.seconds is not None:
+            counts = (1, self.steps_per_epoch, self.updates)
+            update, epoch, run = (_span(self.seconds * self.batch_size * n) for n in counts)
+            spans = f"{update} for an update, {epoch} for an epoch, {run} in all"
+            rows |= {"time": f"about {spans}, tests apart", "measured": self.timed}
+        return table([*rows.items()], left=2)
 
 
 def count(model, recipe, steps_per_epoch):
@@ -243,20 +241,17 @@ def _accelerator():
 
 def _memory():
     """Bytes of memory of this machine, or `None` where the system does not say."""
-    try:
+    with contextlib.suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _peak():
     """Bytes that this process has had in memory at most, or `None` where nothing says so."""
-    try:
+    with contextlib.suppress(ImportError):  # on Windows
         import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if os.uname().sysname == "Darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+        unit = 1 if os.uname().sysname == "Darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _in_units(number, units, least=1.0, below="{:,}"):

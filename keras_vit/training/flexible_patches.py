@@ -12,10 +12,9 @@ class FlexiblePatches(keras.callbacks.Callback):
     """A callback of `fit`, by which each batch has patches of another size (FlexiViT).
 
     Each batch is trained within `VisionTransformer.cut_into` one of the sizes, so that the patch
-    kernels and the position embedding get gradients from every size. Evaluation and prediction
-    have the patch size of the model, and so has the model that is saved;
-    `keras_vit.resize(model, patch_size=..., patch_interpolation="bilinear")` makes one of another
-    size.
+    kernels and the position embedding get gradients from every size. Evaluation, prediction and the
+    saved model have the patch size of the model; `keras_vit.resize(model, patch_size=...,
+    patch_interpolation="bilinear")` makes one of another size.
 
     The size of a batch is a function of the seed, the epoch and the number of the batch in it, so
     that a run which is continued draws the same sizes as one without a break. Each size is

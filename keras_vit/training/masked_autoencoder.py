@@ -62,24 +62,21 @@ class MaskedAutoencoder(MaskedImageModel):
     at every other place, and predicts the pixels. The loss is the mean squared error of the hidden
     patches, whose pixels are normalised to mean 0 and variance 1 in each patch. Afterwards the
     decoder is thrown away: `classifier` gives the model for fine-tuning, and `encoder` is trained.
-
-    The data may be images alone, or images with labels, which are ignored; sample weights weigh
-    images (Keras drops them where there are no labels).
+    Labels of the images are ignored; sample weights weigh images (Keras drops them where there are
+    no labels).
 
     Shapes: (batch, height, width, channels) -> a dict: "predictions" and "targets" of all patches
     (batch, N, P²·C), pixels in the order (row, column, channel); "positions" of the k masked
     patches (batch, k).
 
     Args:
-        encoder: a `keras_vit.VisionTransformer` with its positions at the input, with or without
-            class token, and without a stem. It is trained in place, up to and with `norm`; the
-            layers after that take no part and are not saved with this model. The authors' has
-            fixed positions: `position="sincos_2d"`.
+        encoder: a `keras_vit.VisionTransformer` with its positions at the input (the authors' are
+            fixed, `position="sincos_2d"`) and without a stem. It is trained in place, up to and
+            with `norm`; the layers after that take no part and are not saved with this model.
         masked: share of the patches that are hidden.
         decoder_width, decoder_depth, decoder_heads, decoder_mlp_dim: of the decoder; `None` for
             four times its width.
-        norm_pix_loss: whether the pixels of a patch are normalised, by their own mean and standard
-            deviation, before they are compared.
+        norm_pix_loss: whether the pixels of a patch are normalised before they are compared.
         seed: optional integer for repeatable masks.
 
     Raises:
@@ -149,9 +146,8 @@ class MaskedAutoencoder(MaskedImageModel):
 
         Args:
             path: the folder, with its config.json.
-            masked, norm_pix_loss: as in the constructor; `None` for what config.json says (for
-                facebook/vit-mae-base it says `norm_pix_loss=False`, though the authors' published
-                models were trained with it).
+            masked, norm_pix_loss: `None` for what config.json says (for facebook/vit-mae-base
+                `norm_pix_loss=False`, though the authors' published models were trained with it).
             seed: as in the constructor.
             **options: of `keras_vit.from_checkpoint` for the encoder, such as `remat` and `dtype`.
 
@@ -181,10 +177,8 @@ class MaskedAutoencoder(MaskedImageModel):
     def call(self, images, noise=None, training=False):
         """Masks patches, encodes those that stay and predicts the pixels of all.
 
-        Args:
-            images: (batch, height, width, channels).
-            noise: (batch, N) numbers that decide the masks instead of random ones: the patches
-                with the smallest stay visible.
+        Numbers `noise` (batch, N) decide the masks instead of random ones: the patches with the
+        smallest stay visible.
         """
         images = self.encoder.check_images(images)
         tokens = self.patch_encoder(self.patches(images), training=training)
@@ -215,9 +209,8 @@ class MaskedAutoencoder(MaskedImageModel):
             batch_size: images that are computed at once.
 
         Returns:
-            Two arrays: the predicted images, also where the patch was visible, for which the model
-            was not trained, (n, height, width, channels); and which pixels were hidden, (n, height,
-            width) of bools.
+            Two arrays: the predicted images, (n, height, width, channels), also where a patch was
+            visible; and which pixels were hidden, (n, height, width) of bools.
         """
         images, size = np.asarray(images), self.encoder.image_size
         outputs = self.predict(images, batch_size, verbose=0)

@@ -42,8 +42,7 @@ class MaskedDecoder(Layer):
         grid: (rows, columns) of patches.
         learned_tokens: tokens of the encoder before those of the patches.
         pixels: P²·C, values of a patch.
-        width, depth, num_heads, mlp_dim: of its blocks.
-        gelu, qkv_bias, epsilon: as in `TransformerBlock`.
+        width, depth, num_heads, mlp_dim, gelu, qkv_bias, epsilon: of its `TransformerBlock`s.
         remat: whether the backward pass computes each block again.
     """
 

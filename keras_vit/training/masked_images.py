@@ -26,7 +26,7 @@ class DrawnPatches(keras.layers.Layer):
 
     def __init__(self, seed=None, **kwargs):
         super().__init__(autocast=False, **kwargs)  # random numbers would become equal
-        self.seed, self.seed_generator = seed, keras.random.SeedGenerator(seed)
+        self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, input_shape):
         self.patches = input_shape[1]
@@ -108,7 +108,6 @@ class MaskedImageModel(Trainer, keras.Model):
 
     @property
     def preprocessing(self):
-        """Of the images, as the encoder wants them."""
         return self.encoder.preprocessing
 
     def compile(self, optimizer="adam", loss=None, metrics=None, **kwargs):
@@ -159,8 +158,8 @@ class MaskedImageModel(Trainer, keras.Model):
         config = {**self.encoder.get_config(), **dict.fromkeys(left_out)}
         config |= {"num_classes": num_classes, **options}
         model = VisionTransformer.from_config(config)
-        further = filter(None, (self.pre_norm, *self.positions, self.norm))
-        for layer in (self.patch_encoder, *self.blocks, *further):
+        trained = (self.patch_encoder, self.pre_norm, *self.blocks, *self.positions, self.norm)
+        for layer in filter(None, trained):
             twin = model.get_layer(layer.name)
             if [w.shape for w in twin.weights] != [w.shape for w in layer.weights]:
                 raise ValueError(

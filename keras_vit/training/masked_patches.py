@@ -30,10 +30,8 @@ class MaskedPatchModel(MaskedImageModel):
     Half of the patch embeddings are corrupted before the position embedding is added (see
     `CorruptPatches`); the encoder runs on them, and a linear layer, zero when fresh, predicts each
     corrupted patch from its normalised output token. Loss and accuracy are those of the corrupted
-    patches alone.
-
-    The data may be images alone, or images with labels, which are ignored; sample weights weigh
-    images (Keras drops them where there are no labels).
+    patches alone. Labels of the images are ignored; sample weights weigh images (Keras drops them
+    where there are no labels).
 
     Shapes: (batch, height, width, channels) -> a dict of what concerns the k corrupted patches:
     "predictions" (batch, k, cells, colours) or, for pixels, (batch, k, P²·C); "targets" (batch, k,
@@ -73,13 +71,10 @@ class MaskedPatchModel(MaskedImageModel):
         v, policy = encoder.variant, encoder.dtype_policy
         self.target = Target(target, v.patch_size, encoder.channels)
         self.corruption = CorruptPatches(corrupted, seed, dtype=policy, name="corruption")
+        options = {"bias_axes": "k", "kernel_initializer": "zeros", "name": "prediction"}
+        values = math.prod(self.target.shape)  # that are predicted of a patch
         self.prediction = Linear(
-            "btd,dk->btk",
-            (None, math.prod(self.target.shape)),
-            bias_axes="k",
-            kernel_initializer="zeros",
-            dtype=policy.variable_dtype,
-            name="prediction",
+            "btd,dk->btk", (None, values), dtype=policy.variable_dtype, **options
         )
         self.corruption.build((None, math.prod(encoder.grid), v.width))
         self.prediction.build((None, None, v.width))
@@ -102,18 +97,16 @@ class MaskedPatchModel(MaskedImageModel):
         tokens = self.normalised(gather(tokens, positions + learned))
         targets = self.target.values(self.pixels(images), self.config["value_range"])
         shape = (-1, self.corruption.count, *self.target.shape)
-        return {
-            "predictions": ops.reshape(self.prediction(tokens), shape),
-            "targets": gather(targets, positions),
-            "positions": positions,
-        }
+        predictions = ops.reshape(self.prediction(tokens), shape)
+        targets = gather(targets, positions)
+        return {"predictions": predictions, "targets": targets, "positions": positions}
 
     def errors(self, outputs):
         targets, predictions = outputs["targets"], outputs["predictions"]
-        if self.target.is_color:
-            crossentropy = keras.losses.sparse_categorical_crossentropy
-            return crossentropy(targets, predictions, from_logits=True)
-        return ops.square(predictions - targets)
+        if not self.target.is_color:
+            return ops.square(predictions - targets)
+        crossentropy = keras.losses.sparse_categorical_crossentropy
+        return crossentropy(targets, predictions, from_logits=True)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self.target.is_color:
@@ -181,9 +174,6 @@ class Target:
         name: one of the three.
         patch_size: (height, width) of a patch in pixels.
         channels: colour channels of the images; at most 4 for a target of colours.
-
-    Raises:
-        ValueError: an unknown name, patches that 4 x 4 cells do not divide, or too many channels.
     """
 
     def __init__(self, name, patch_size, channels):

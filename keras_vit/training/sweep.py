@@ -17,7 +17,7 @@ from keras_vit.writing import output_place, write_text
 
 @dataclasses.dataclass(frozen=True)
 class SweepResult:
-    """What a sweep has found; printing it shows a table.
+    """The trials of a sweep, and the best of them; printing it shows a table.
 
     Attributes:
         learning_rate: the rate with the best score, of equal ones the lowest; `None` where no
@@ -65,9 +65,6 @@ def sweep(
             of its best epoch (`keras.callbacks.EarlyStopping`); `None` for the full length.
         path: a .json file for the result, written after each run.
         **fit_options: of `model.fit`; by default the recipe decides `batch_size` and `epochs`.
-
-    Returns:
-        A `SweepResult`.
 
     Raises:
         ValueError: no or wrong learning rates, an unknown metric, or data for one pass only.
