@@ -12,7 +12,7 @@ from keras_vit.text import unknown
 
 PAPER = "Dosovitskiy et al., 2021"
 VIT_JAX = "google-research/vision_transformer, vit_jax/configs"
-SHARED = {"optimizer": "sgdm", "batch_size": 512, "schedule": "cosine", "clip_norm": 1.0}
+SHARED = {"optimizer": "sgdm", "batch_size": 512, "clip_norm": 1.0}
 LOW, HIGH = (0.001, 0.003, 0.01, 0.03), (0.003, 0.01, 0.03, 0.06)
 # Table 4: updates, learning rates of the sweep, the one to begin with, warm-up.
 # Then big_vision's best for ViT-B/32: crop, learning rate.
@@ -95,10 +95,8 @@ def _paper(record, variant):
         size, ema = {"L/16": 512, "H/14": 518}[variant], 0.9999
         extra = ("Resolution and averaging are those of Table 2 (appendix B.1.1).",)
     elif variant == "H/14":
-        size = 378
-        extra = (
-            "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out.",
-        )
+        covered = "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out."
+        size, extra = 378, (covered,)
     chosen = (
         f"Table 4 chooses among the learning rates on {record.held_out} % held-out training images "
         "and then trains on all; warm-up and augmentation are those of the authors' code."
@@ -116,13 +114,11 @@ def _paper(record, variant):
 def vtab(task: str, variant: str | None = None) -> Recipe:
     """Fine-tuning on one task of VTAB-1k: 2,500 updates, learning rate 0.01, 384 pixels.
 
+    The data set is `"vtab/<task>"`: 800 + 200 images for training, and the whole test set.
+
     Args:
         task: such as `"dtd"`, `"eurosat"` or `"clevr_count"`.
         variant: the model, or `None`.
-
-    Returns:
-        A `Recipe`; its data set is `"vtab/<task>"`: 800 + 200 images for training, and the whole
-        test set.
 
     Raises:
         ValueError: no such task; the message lists the nearest.
@@ -176,8 +172,7 @@ def bit_hyperrule(
     Args:
         num_examples: training images.
         area: height times width of an image, in pixels.
-        variant: such as `"R50x1"`, or `None`.
-        num_classes: K, or `None`.
+        variant, num_classes: the model, such as `"R50x1"`, and K; or `None`.
 
     Raises:
         ValueError: a number is not positive, or no such variant.

@@ -17,31 +17,19 @@ _STUDIED = [(v, dataset) for dataset in pretraining.CHOSEN for v in pretraining.
 
 def digits() -> Recipe:
     """Scikit-learn's handwritten digits, enlarged to 16 x 16, in 45 epochs."""
-    return _small(
-        "digits",
-        1438,
-        Transform(16, "squash", affine=(12.0, 0.12, 0.06)),
-        {"width": 64, "depth": 3, "num_heads": 4, "patch_size": 4},
-        steps=990,
-        warmup_steps=100,
-        learning_rate=3e-3,
-        weight_decay=0.1,
-    )
+    images = Transform(16, "squash", affine=(12.0, 0.12, 0.06))
+    model = {"width": 64, "depth": 3, "num_heads": 4, "patch_size": 4}
+    run = {"steps": 990, "warmup_steps": 100, "learning_rate": 3e-3, "weight_decay": 0.1}
+    return _small("digits", 1438, transform=images, architecture=model, **run)
 
 
 def fashion_mnist() -> Recipe:
     """Fashion-MNIST, 28 x 28, in 12 epochs: a hybrid, which learns faster than a plain ViT."""
+    images = Transform(28, "squash", flip=True)
     model = {"width": 64, "depth": 4, "num_heads": 2, "stem": (1,), "patch_size": 1}
-    return _small(
-        "fashion_mnist",
-        60_000,
-        Transform(28, "squash", flip=True),
-        {**model, "position": "sincos_2d"},
-        steps=11_250,
-        warmup_steps=1125,
-        learning_rate=2e-3,
-        weight_decay=0.05,
-    )
+    model["position"] = "sincos_2d"
+    run = {"steps": 11_250, "warmup_steps": 1125, "learning_rate": 2e-3, "weight_decay": 0.05}
+    return _small("fashion_mnist", 60_000, transform=images, architecture=model, **run)
 
 
 def _small(name, examples, transform, architecture, **settings):

@@ -10,15 +10,9 @@ IMAGENET = find_dataset("imagenet2012", ("imagenet2012",)).all_images()
 CROP = {"crop": "random_resized", "ratio": (3 / 4, 4 / 3), "flip": True, **TORCHVISION}
 EVAL = Transform(224, "resize_small_center", resize_small=256, **TORCHVISION)
 # DeiT's augmentation, with which masked autoencoders are fine-tuned, too.
-STRONG = {
-    "train": Transform(224, area=(0.08, 1.0), randaugment=(2, 9), **CROP),
-    "eval": EVAL,
-    "mixup": 0.8,
-    "cutmix": 1.0,
-    "label_smoothing": 0.1,
-    "warmup_steps": round(5 * IMAGENET["examples"] / 1024),
-    "weight_decay": 0.05,
-}
+STRONG = {"mixup": 0.8, "cutmix": 1.0, "label_smoothing": 0.1, "weight_decay": 0.05, "eval": EVAL}
+STRONG["train"] = Transform(224, area=(0.08, 1.0), randaugment=(2, 9), **CROP)
+STRONG["warmup_steps"] = round(5 * IMAGENET["examples"] / 1024)
 DEIT_MODELS = ("Ti/16", "S/16", "B/16")
 MAE_AUTHORS = "He et al., 2022; facebookresearch/mae"
 # FINETUNE.md: epochs, learning rate for 256 images, layer decay, stochastic depth.
@@ -34,8 +28,8 @@ PATCH_SIZES = (48, 40, 30, 24, 20, 16, 15, 12, 10, 8)
 def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
     """DeiT on ImageNet with a distillation token: AdamW, batch 1024, strong augmentation.
 
-    It trains a `keras_vit.training.Distiller` with a teacher of your own, whose own numbers (hard
-    labels, half of the loss) are the authors' by default: theirs was a RegNetY-16GF, trained with
+    It trains a `keras_vit.training.Distiller`, whose numbers (hard labels, half of the loss) are
+    the authors' by default, with a teacher of your own: theirs was a RegNetY-16GF, trained with
     the same augmentation, of 82.9 % accuracy.
 
     Args:
@@ -75,8 +69,7 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
 
     Args:
         variant: `"B/16"`, `"L/16"` or `"H/14"`.
-        epochs: passes through ImageNet, of which 40 are the warm-up; the authors' longest run has
-            1600.
+        epochs: passes through ImageNet, 40 of them the warm-up; the authors' longest run has 1600.
 
     Raises:
         ValueError: the authors trained no such model, or there are no more epochs than 40.
@@ -103,9 +96,6 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
 
 def mae_finetune(variant: str = "L/16") -> Recipe:
     """Fine-tuning of a masked autoencoder's encoder on ImageNet, mean of the patches pooled.
-
-    Args:
-        variant: `"B/16"`, `"L/16"` or `"H/14"`.
 
     Raises:
         ValueError: the authors fine-tuned no such model.

@@ -188,11 +188,7 @@ def augreg(
 def augreg_grid(
     variant: str = "B/16", dataset: str = "imagenet21k", epochs: int = 300
 ) -> tuple[Recipe, ...]:
-    """The 28 recipes of one model: seven augmentations, two decays, with and without dropout.
-
-    Args:
-        variant, dataset, epochs: as for `augreg`.
-    """
+    """The 28 recipes of one model: seven augmentations, two decays, with and without dropout."""
     cells = itertools.product(LEVELS, (0.1, 0.03), (0.0, 0.1))
     return tuple(augreg(variant, dataset, *cell, epochs) for cell in cells)
 
@@ -200,11 +196,8 @@ def augreg_grid(
 def better_plain(epochs: int = 90) -> Recipe:
     """The "better plain ViT" S/16 on ImageNet (Beyer et al., 2022): 76.5 % after 90 epochs.
 
-    Args:
-        epochs: 90, 150 or 300.
-
     Raises:
-        ValueError: another number of epochs; use `scale` for it.
+        ValueError: another length than 90, 150 or 300 epochs; use `scale` for it.
     """
     images = find_dataset("imagenet2012", ("imagenet2012",)).without_held_out()
     return Recipe(
@@ -237,9 +230,9 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
     config = "bit_i21k.py"
     settings = {"learning_rate": 0.03 * 16, "warmup_steps": 5000, **_sigmoid(record)}
     if record.name == "imagenet2012":
-        config, settings = "bit_i1k.py", {"learning_rate": 0.1 * 16, "warmup_steps": 1000}
-        settings |= {"architecture": {"version": "v1"}}
-        settings |= {"notes": ("big_vision trains version v1 of the ResNet here.",)}
+        config, notes = "bit_i1k.py", ("big_vision trains version v1 of the ResNet here.",)
+        settings = {"learning_rate": 0.1 * 16, "warmup_steps": 1000, "notes": notes}
+        settings["architecture"] = {"version": "v1"}
     return Recipe(
         name=f"bit-{record.name}-{variant}",
         source=f"google-research/big_vision, configs/{config} (its wd is weight decay times "
