@@ -11,13 +11,11 @@ class DatasetRecord:
     """A data set as the recipes count it.
 
     Attributes:
-        name: as in TensorFlow Datasets and `keras_vit.data`.
-        examples: images for training, all of them.
-        num_classes: K.
+        name, aliases: as in TensorFlow Datasets and `keras_vit.data`, and other names.
+        examples, num_classes: images for training, all of them, and K.
         held_out: training images that the authors set aside to choose settings on: a share in
             percent of the end, or a number from the beginning (ImageNet-21k).
         test_split: TFDS split on which results are reported.
-        aliases: other names.
     """
 
     name: str
@@ -140,10 +138,9 @@ BIG_VISION = {"learning_rate": 1e-3, "warmup_steps": 10_000, "weight_decay": 0.1
 
 
 def big_vision(image_size, crop="inception_crop", randaugment=None):
-    """The transforms of google-research/big_vision, configs/transfer.py, to 224 or 384 pixels.
+    """The transforms of google-research/big_vision, configs/transfer.py.
 
-    `"resmall_crop"`, the other `crop`, and the evaluation cut windows from images whose shorter
-    side is 256 or 448 pixels.
+    `"resmall_crop"`, the other `crop`, and the evaluation cut windows from larger images.
     """
     rounded = {"image_size": image_size, "round_to_uint8": True}
     small = {224: 256, 240: 272, 384: 448}[image_size]  # 240: configs/proj/flexivit

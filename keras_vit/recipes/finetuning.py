@@ -35,12 +35,9 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
             such as `"vtab/dtd"` (see `vtab`).
         variant: the model, such as `"B/16"`. It changes the resolution of the largest models
             (paper), and dropout and learning rate (vit_jax).
-        source: whose settings:
-
-            - `"paper"`: Table 4;
-            - `"vit_jax"`: configs/vit.py of google-research/vision_transformer (no pets, flowers);
-            - `"augreg"`: its configs/augreg.py, a short run for "How to train your ViT?";
-            - `"big_vision"`: configs/transfer.py of google-research/big_vision.
+        source: whose settings: `"paper"`, Table 4; `"vit_jax"`, configs/vit.py of
+            google-research/vision_transformer (no pets, flowers); `"augreg"`, its configs/augreg.py,
+            a short run; `"big_vision"`, configs/transfer.py of google-research/big_vision.
 
     Raises:
         ValueError: no such data set or source; the message lists the nearest.
@@ -211,17 +208,14 @@ class FewShotProtocol:
     """Linear regression on frozen features, from a few images per class (section 4.1).
 
     Attributes:
-        source: where it is written.
-        datasets: TFDS names that the authors' code evaluates.
-        shots: images per class.
-        seeds: of the draws of these images; results are averaged over them.
+        source, datasets: where it is written, and the TFDS names that the authors' code evaluates.
+        shots, seeds: images per class, and of the draws of these; results are averaged over seeds.
         l2: λ of (XᵀX + λI)⁻¹Xᵀy, the same for every data set.
         features: the layer that gives X, `"pre_logits"`: what the linear head sees.
         constant: value of the feature that stands for the bias, so large that λ leaves it alone.
         epsilon: added to the standard deviations that the features are divided by.
         image_size: (height, width) of the images in pixels.
-        preprocessing: of the images, for `keras_vit.data.preprocess` or a model's `preprocessing`:
-            squashed to 256 x 256, in whole grey levels, the middle.
+        preprocessing: of the images: squashed to 256 x 256, in whole grey levels, the middle.
     """
 
     source: str

@@ -59,24 +59,20 @@ def own_images(
 ) -> Recipe:
     """A run on images of one's own, from a dozen photographs on, that ends in sensible time.
 
-    Images keep their aspect ratio, and crops keep most of an image, because nothing is known about
-    what it shows: where left and right matter, as for letters, replace `train` by a `Transform`
-    without `flip`. A batch has up to 64 images, so that it fits into the memory of a laptop, and an
-    eighth of all at most, so that an epoch has eight updates. A tenth of the updates warms up.
+    Crops keep the aspect ratio and most of an image, because nothing is known about what it shows:
+    where left and right matter, as for letters, replace `train` by a `Transform` without `flip`. A
+    batch has up to 64 images, and an eighth of all at most, so that an epoch has eight updates. A
+    tenth of the updates warms up.
 
     Of a pre-trained model it is fine-tuning after Table 4 of the paper, with the learning rate
     of VTAB, whose sets have 1,000 images: 20 epochs, but at least 100 updates and no more images
-    than the BiT-HyperRule shows. The paper's lengths are longer (500 updates are 70 epochs of
-    Oxford-IIIT Pets) and pay where one has TPUs: of 105 photographs of five things a DINOv2
-    ViT-S/14 knew the test after three epochs. Choose among `recipe.learning_rates` with validation
-    images, as the authors do.
+    than the BiT-HyperRule shows. Choose among `recipe.learning_rates` with validation images.
 
-    From scratch it follows "Better plain ViT baselines" (Beyer et al., 2022), for sets that are too
-    small for a ViT without its help: positions that need no learning (and start larger than
-    learned ones: docs/studies/small_data.md), mean pooling, AdamW, 90 epochs. A model from scratch
-    has to learn from each patch: there are 64 of them, of 16 pixels in the 128 that the
-    BiT-HyperRule cuts from small images, and of 4 pixels in the 32 of CIFAR's. The size is Ti below
-    100,000 images, as larger models do worse where images are few (Figure 4), and S from there on.
+    From scratch it follows "Better plain ViT baselines" (Beyer et al., 2022): positions that need
+    no learning, mean pooling, AdamW, 90 epochs. An image has 64 patches, as a model from scratch
+    has to learn from each: of 16 pixels in the 128 that the BiT-HyperRule cuts from small images.
+    The size is Ti below 100,000 images, as larger models do worse where images are few (Figure 4),
+    and S from there on.
 
     Args:
         num_examples: training images.

@@ -148,8 +148,7 @@ def augreg(
         variant: one of the study's, such as `"S/16"`.
         dataset: `"imagenet21k"` or `"imagenet2012"`.
         augmentation: `"none"`, `"light1"`, `"light2"`, `"medium1"`, `"medium2"`, `"strong1"` or
-            `"strong2"`; `None` for the level that the authors chose for the model, or `"medium2"`
-            if they chose none.
+            `"strong2"`; `None` for the level that the authors chose for the model.
         weight_decay: 0.1 or 0.03, times the learning rate.
         dropout: 0.0, or 0.1 for dropout and stochastic depth of 0.1 together.
         epochs: 300; 30 is published for ImageNet-21k too.

@@ -28,10 +28,8 @@ class Distiller(Trainer, keras.Model):
     The loss is (1 - alpha) times the cross-entropy with the labels plus alpha times the distance
     from the teacher. A student with a distillation token (`distillation=True`) learns from the
     labels by its class token's head, and from the teacher by its distillation token's; any other by
-    the one head that it has. The images are augmented once, for both.
-
-    The teacher takes part in training alone, which has a metric `agreement`, the share of the
-    images in which both find the same class. The student is trained in place: afterwards
+    the one head that it has. The teacher takes part in training alone, which has a metric
+    `agreement`, the share of the images in which both find the same class. Afterwards
     `distiller.student` is a model as any other, and is saved without the teacher.
 
     Shapes: (batch, height, width, channels) -> (batch, classes) logits of the student; in training
@@ -40,7 +38,7 @@ class Distiller(Trainer, keras.Model):
 
     Args:
         student: a `keras_vit.VisionTransformer`, or another Functional model of images that gives
-            logits.
+            logits; it is trained in place.
         teacher: any built Keras model of images with the same classes in the same order. It is
             frozen, in place, and runs as in inference.
         alpha: share of the teacher in the loss, in [0, 1].
@@ -48,8 +46,8 @@ class Distiller(Trainer, keras.Model):
         from_logits: whether the teacher gives logits, or probabilities; `"auto"` asks the teacher.
         preprocessing: the `keras_vit.preprocessing.Preprocessing` whose mean and standard deviation
             the images have that come in; by default the student's.
-        teacher_preprocessing: the same of the images that the teacher wants: they are converted in
-            the graph. By default its own, if it is a model of this library, or that of the images.
+        teacher_preprocessing: the same of the images that the teacher wants, converted in the
+            graph; by default its own, or that of the images where it has none.
         teacher_size: int or (height, width) in pixels of the images that the teacher gets, resized
             in the graph (bilinear, with antialiasing); by default what its input demands.
 

@@ -13,12 +13,9 @@ class FlexiblePatches(keras.callbacks.Callback):
 
     Each batch is trained within `VisionTransformer.cut_into` one of the sizes, so that the patch
     kernels and the position embedding get gradients from every size. Evaluation, prediction and the
-    saved model have the patch size of the model; `keras_vit.resize(model, patch_size=...,
-    patch_interpolation="bilinear")` makes one of another size.
-
-    The size of a batch is a function of the seed, the epoch and the number of the batch in it, so
-    that a run which is continued draws the same sizes as one without a break. Each size is
-    compiled once.
+    saved model have the patch size of the model; `keras_vit.resize` makes one of another size. The
+    size of a batch is a function of seed, epoch and batch, so that a run which is continued draws
+    the same sizes as one without a break.
 
     Args:
         patch_sizes: sizes in pixels, each with the same probability; each must divide the images.

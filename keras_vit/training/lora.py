@@ -34,21 +34,18 @@ def enable_lora(
     A kernel W becomes W + (alpha / rank) A B with B zero at first, so that the model computes
     what it did. A has the shape of W with `rank` in place of the last axis; query, key and value,
     whose last axis is the width of a head, have one product per head with the same B. Everything
-    else is frozen, biases included, but for what `train` selects.
+    else is frozen, biases included, but for what `train` selects. Compile the model afterwards.
 
     A saved model of this library keeps the parts and opens with LoRA. Of other models, Keras saves
     the sum, which it rounds to half precision under a mixed dtype policy.
 
     Args:
-        model: a built Keras model; it is changed in place. Compile it afterwards.
+        model: a built Keras model; it is changed in place.
         rank: columns of A and rows of B.
         patterns: which layers, as in `keras_vit.training.freeze`; of those, the dense ones.
         alpha: strength of the product, `rank` if not given, so that the factor is 1.
-        train: patterns of variables that are trained as well; `()` for none. `None` for those of
-            the head, or of both heads, and what a user's model has around its `keras_vit.backbone`.
-
-    Returns:
-        A `TrainableSummary`.
+        train: patterns of variables that are trained as well; `None` for those of the head or heads,
+            and what a user's model has around its `keras_vit.backbone`.
 
     Raises:
         ValueError: a pattern selects no dense layer, the rank exceeds a kernel's, or LoRA is on.

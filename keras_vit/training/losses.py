@@ -57,11 +57,10 @@ class ClassificationLoss(Loss):
 
     Args:
         label_smoothing: s in [0, 1): labels y become y · (1 - s) + s / classes.
-        reduction, name, dtype: as in `keras.losses.Loss`; with `dtype="float64"` nothing is
-            rounded to float32 on the way.
+        reduction, name, dtype: as in `keras.losses.Loss`; float64 is never rounded to float32.
         class_weights: a weight w for each class, of labels with one class for each image: the loss
             of an example is the sum over the classes of w · y · (the loss, were it of that class),
-            as in PyTorch's `CrossEntropyLoss(weight=w)`; the mean is taken over the examples. See
+            as in PyTorch's `CrossEntropyLoss(weight=w)`, but the mean is that of the examples. See
             `keras_vit.data.Pipeline.balanced_class_weights`.
 
     Raises:
@@ -164,8 +163,8 @@ class DistillationLoss(Loss):
     Shapes: the teacher's logits (batch, classes), the student's (batch, classes) -> one number.
 
     Args:
-        hard: whether the teacher's likeliest class is taken as a label (cross-entropy, without
-            smoothing), or all of its probabilities (Kullback-Leibler divergence).
+        hard: whether the teacher's likeliest class is taken as a label (cross-entropy), or all of
+            its probabilities (Kullback-Leibler divergence).
         temperature: divides both logits before the softmax where `hard` is False; the divergence is
             multiplied by its square, so that the gradients keep their size.
         mean_over_classes: whether the divergence is also divided by the number of classes, as in

@@ -19,16 +19,12 @@ EPSILON = 1e-6  # added to the variance of a patch's pixels
 
 @keras.saving.register_keras_serializable("keras_vit")
 class MaskPatches(DrawnPatches):
-    """Draws which patches of each image the encoder does not see.
+    """Draws which patches of each image the encoder does not see, a share `masked` in (0, 1).
 
     Those with the smallest random numbers stay visible: N * (1 - masked) of them, rounded down.
 
     Shapes: (batch, N, width) -> the patches in a random order, the visible ones first, and the
     place of each patch in that order; twice (batch, N) of integers.
-
-    Args:
-        masked: share of the patches that are hidden, in (0, 1).
-        seed: optional integer for repeatable draws in training.
     """
 
     def __init__(self, masked=0.75, seed=None, **kwargs):
@@ -186,7 +182,7 @@ class MaskedAutoencoder(MaskedImageModel):
         order, places = self.masking(patches, noise=noise, training=training)
         visible, masked = ops.split(order, [self.masking.visible], axis=1)
         tokens = ops.concatenate([learned, gather(patches, visible)], axis=1)
-        tokens = self.normalised(self.run_blocks(tokens, training))
+        tokens = self.run_blocks(tokens, training)
         targets = self.pixels(images)
         if self.norm_pix_loss:
             mean, deviation = _moments(targets)

@@ -12,6 +12,7 @@ from keras_vit.models.trainer import Trainer
 from keras_vit.models.vision_transformer import VisionTransformer
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class DrawnPatches(keras.layers.Layer):
     """Draws for each image which of its patches are hidden.
 
@@ -55,6 +56,7 @@ def gather(x, positions):
     return ops.take_along_axis(x, positions[:, :, None], axis=1)
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class MaskedImageModel(Trainer, keras.Model):
     """A model around the encoder of a plain Vision Transformer, which it trains without labels.
 
@@ -119,7 +121,7 @@ class MaskedImageModel(Trainer, keras.Model):
     compile_from_config = Classifier.compile_from_config
 
     def run_blocks(self, tokens, training):
-        """The tokens after the last block."""
+        """The tokens after the last block and the norm behind it, where the encoder has one."""
         tokens = tokens if self.pre_norm is None else self.pre_norm(tokens)
         for block, position in zip(self.blocks, self.positions):
             positions = {}
@@ -128,10 +130,6 @@ class MaskedImageModel(Trainer, keras.Model):
             elif position is not None:
                 positions = {position_argument(self.encoder.variant): position(tokens)}
             tokens = block(tokens, **positions, training=training)
-        return tokens
-
-    def normalised(self, tokens):
-        """The tokens after the norm behind the last block, where the encoder has one."""
         return tokens if self.norm is None else self.norm(tokens)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):

@@ -92,9 +92,7 @@ class MaskedPatchModel(MaskedImageModel):
             tokens = encoder.position(tokens)
         tokens = encoder.dropout(tokens, training=training)
         tokens = self.run_blocks(tokens, training)
-        learned = tokens.shape[1] - self.corruption.patches
-        # LayerNorm works on each token by itself: normalising those that are read is enough.
-        tokens = self.normalised(gather(tokens, positions + learned))
+        tokens = gather(tokens, positions + tokens.shape[1] - self.corruption.patches)
         targets = self.target.values(self.pixels(images), self.config["value_range"])
         shape = (-1, self.corruption.count, *self.target.shape)
         predictions = ops.reshape(self.prediction(tokens), shape)
@@ -122,15 +120,11 @@ class MaskedPatchModel(MaskedImageModel):
 class CorruptPatches(DrawnPatches):
     """Corrupts a share of the patch embeddings, as BERT does with words (appendix B.1.2).
 
-    In every sequence the same number of patches is drawn: `corrupted` times N, rounded, at least
-    one. Each of them independently becomes the learned [mask] embedding (80%), the embedding of
-    another patch of the sequence, drawn at random (10%), or stays (10%).
+    In every sequence the same number of patches is drawn: `corrupted`, a share in (0, 1], times N,
+    rounded, at least one. Each of them independently becomes the learned [mask] embedding (80%),
+    the embedding of another patch of the sequence, drawn at random (10%), or stays (10%).
 
     Shapes: (batch, N, width) -> the same, and positions (batch, k) of the corrupted patches.
-
-    Args:
-        corrupted: share of the patches, in (0, 1].
-        seed: optional integer for repeatable draws in training.
     """
 
     numbers = 3

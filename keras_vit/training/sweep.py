@@ -56,8 +56,8 @@ def sweep(
     Args:
         make_model: function without arguments that builds the model, uncompiled.
         recipe: a `keras_vit.recipes.Recipe`.
-        train: (images, labels), or a dataset with a length that can be gone through several times.
-        validation: the same, apart from `train` and from the test set.
+        train, validation: (images, labels), or a dataset with a length that can be gone through
+            several times; both apart from the test set.
         learning_rates: to try; those of the recipe if not given.
         monitor: the metric that decides, by its name in `model.evaluate`. Higher is better,
             but for a loss or an error.
