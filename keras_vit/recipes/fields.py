@@ -48,6 +48,10 @@ whole = must_be("a whole number of at least 0", lambda value: value == int(value
 number = must_be("a number", math.isfinite, float)
 not_negative = must_be("a number of at least 0", lambda value: 0 <= value < math.inf, float)
 transform = must_be("a keras_vit.data.Transform", lambda value: isinstance(value, Transform))
+countable = must_be(f"at most {MOST_UPDATES:,}", lambda value: value <= MOST_UPDATES)
+no_weights = must_be(
+    "a dict {head: weight} of a model with several heads", lambda value: not value, tuple
+)
 pairs = must_be(
     "a dict of arguments of the model, such as {'depth': 6}",
     lambda value: dict(value) is not None,
@@ -65,11 +69,7 @@ best = must_be(
 
 def updates(value, name):
     """The check for a number of updates that the counters of Keras's optimizers can hold."""
-    if positive_int(value, name) > MOST_UPDATES:
-        raise ValueError(
-            f"{name} must be at most {MOST_UPDATES:,}. Received: {name}={value!r:.40}."
-        )
-    return int(value)
+    return countable(positive_int(value, name), name)
 
 
 def optional(check):

@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TypeVar
 
-from keras_vit.checks import check_choice, positive_float
+from keras_vit.checks import check_choice
 from keras_vit.heads import heads_of, map_heads
-from keras_vit.text import brief
 
 Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
 LOSSES = {  # of each problem
@@ -25,25 +24,18 @@ class ByHead(dict):
         return hash(tuple(self.items()))
 
 
-def by_head(check):
-    """The check for a value, or for a dict {head: value} of several heads."""
+def by_head(check, alone=None):
+    """The check for a value, or for a dict {head: value} of several heads.
+
+    `alone` is the check of what is no such dict, where it is another.
+    """
 
     def check_each(value, name):
-        if not isinstance(value, Mapping):
-            return check(value, name)
+        if not value or not isinstance(value, Mapping):
+            return (alone or check)(value, name)
         return ByHead((str(head), check(v, f"{name}[{head!r}]")) for head, v in value.items())
 
     return check_each
-
-
-def weights_by_head(value, name):
-    """The check for a dict {head: weight}, or nothing."""
-    if value and not isinstance(value, Mapping):
-        raise ValueError(
-            f"{name} must be a dict {{head: weight}} of a model with several heads. Received: "
-            f"{name}={brief(value)}."
-        )
-    return by_head(positive_float)(value, name) if value else ()
 
 
 def of_heads(recipe):
