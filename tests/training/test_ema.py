@@ -4,14 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.training import (
-    SGDM,
-    EvaluateAverages,
-    SoftmaxLoss,
-    averaged_weights,
-    return_weights,
-)
-from tests.support import assert_close, assert_same, to_numpy
+from keras_vit.training import SGDM, EvaluateAverages, SoftmaxLoss, averaged_weights, return_weights
+from tests.support import assert_close, assert_same, refuses, to_numpy
 from tests.training.test_accumulation import data, linear_model
 
 MOMENTUM = 0.8
@@ -138,5 +132,4 @@ def test_before_the_first_update_the_weights_stay():
 
 def test_an_optimizer_without_averages_is_refused_before_training():
     model = compiled(use_ema=False)
-    with pytest.raises(ValueError, match=r"use_ema=True\), or with a recipe that has ema"):
-        fit(model, [EvaluateAverages()])
+    refuses(r"use_ema=True\), or with a recipe that has ema", fit, model, [EvaluateAverages()])

@@ -13,6 +13,7 @@ from tests.support import (
     images,
     largest,
     randomize,
+    refuses,
     tiny_vit,
     to_numpy,
     values,
@@ -145,15 +146,12 @@ def test_wrong_calls_leave_the_model_as_it_is(tmp_path):
         ({"rank": 1, "patterns": "norm_1"}, "selects nothing.*norm_1"),
         ({"rank": 1, "train": "haed"}, "selects nothing.*haed.*head"),
     ):
-        with pytest.raises(ValueError, match=message):
-            training.enable_lora(model, **options)
+        refuses(message, training.enable_lora, model, **options)
         assert not adapted_layers(model) and not model.non_trainable_weights
     for call in (training.merge_lora, lambda m: training.save_lora(m, tmp_path / "x.npz")):
-        with pytest.raises(ValueError, match=r"has no LoRA.*enable_lora first"):
-            call(model)
+        refuses(r"has no LoRA.*enable_lora first", call, model)
     training.enable_lora(model, 1)
-    with pytest.raises(ValueError, match=r"once.*rank 1; merge_lora"):
-        training.enable_lora(model, 1)
+    refuses(r"once.*rank 1; merge_lora", training.enable_lora, model, 1)
 
 
 def test_files_that_do_not_fit(tmp_path):
@@ -161,11 +159,9 @@ def test_files_that_do_not_fit(tmp_path):
     training.save_lora(model, tmp_path / "lora.npz")
     for other in (tiny_vit(depth=1, width=16), tiny_vit(depth=1, num_classes=5), adapted(1)[0]):
         before = values(other)
-        with pytest.raises(ValueError, match="does not fit"):
-            training.load_lora(other, tmp_path / "lora.npz")
+        refuses("does not fit", training.load_lora, other, tmp_path / "lora.npz")
         assert {p: v.shape for p, v in values(other).items()} == {
             p: v.shape for p, v in before.items()
         }
     np.savez(tmp_path / "other.npz", x=np.ones(2))
-    with pytest.raises(ValueError, match="that save_lora wrote"):
-        training.load_lora(model, tmp_path / "other.npz")
+    refuses("that save_lora wrote", training.load_lora, model, tmp_path / "other.npz")

@@ -16,6 +16,7 @@ from tests.support import (
     images,
     largest,
     randomize,
+    refuses,
     slow_unless_torch,
     tiny_vit,
     to_numpy,
@@ -139,8 +140,7 @@ def test_the_classifier_has_weights_and_options_of_its_own():
     before = values(source)
     randomize(model, seed=1)
     assert all(largest(value - before[path]) == 0 for path, value in values(source).items())
-    with pytest.raises(ValueError, match=r"'patch_encoder' has other weights.*image_size"):
-        source.classifier(5, image_size=32)
+    refuses(r"'patch_encoder' has other weights.*image_size", source.classifier, 5, image_size=32)
 
 
 @slow_unless_torch
@@ -176,12 +176,9 @@ def test_wrong_arguments():
         ({"corrupted": 0}, "share in .*corrupted=0"),
         ({"value_range": (1, 0)}, "black below white"),
     ):
-        with pytest.raises(ValueError, match=message):
-            training.MaskedPatchModel(tiny_vit(), **options)
-    with pytest.raises(ValueError, match="Leave loss and metrics"):
-        masked().compile("adam", loss="mse")
-    with pytest.raises(ValueError, match="takes images of shape"):
-        masked()(images((2, 8, 32, 3)))
+        refuses(message, training.MaskedPatchModel, tiny_vit(), **options)
+    refuses("Leave loss and metrics", masked().compile, "adam", loss="mse")
+    refuses("takes images of shape", masked(), images((2, 8, 32, 3)))
 
 
 def color_of(pixels):
@@ -228,8 +225,7 @@ def test_targets_that_do_not_fit():
         ("colors_4x4", (14, 14), 3, r"multiples of 4.*\(14, 14\)"),
         ("mean_color", (8, 8), 5, "32,768.*choose target='pixels'"),
     ):
-        with pytest.raises(ValueError, match=message):
-            Target(name, size, channels)
+        refuses(message, Target, name, size, channels)
     assert Target("pixels", (7, 7), 9).shape == (441,)
 
 
@@ -283,24 +279,11 @@ def test_a_seed_repeats_the_draws():
 
 def test_gradients_reach_the_mask_and_the_patches():
     """In training on any backend; here by the effect of one step."""
-    layer = CorruptPatches(0.5, 0)
-    model = keras.Sequential([keras.Input((8, 4)), keras.layers.Dense(4), Sum(layer)])
+    inputs = keras.Input((8, 4))
+    tokens, _ = CorruptPatches(0.5, 0)(keras.layers.Dense(4)(inputs))
+    model = keras.Model(inputs, tokens)
     model.compile(keras.optimizers.SGD(1.0), "mse")
     before = [to_numpy(v) for v in model.trainable_variables]
     model.fit(images((4, 8, 4)), np.zeros((4, 8, 4)), verbose=0)
     assert len(before) == 3
     assert all((to_numpy(v) != b).any() for v, b in zip(model.trainable_variables, before))
-
-
-class Sum(keras.layers.Layer):
-    """The tokens without the positions."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def build(self, input_shape):
-        self.inner.build(input_shape)
-
-    def call(self, x, training=False):
-        return self.inner(x, training=training)[0]
