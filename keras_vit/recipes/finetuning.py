@@ -36,8 +36,8 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
         variant: the model, such as `"B/16"`. It changes the resolution of the largest models
             (paper), and dropout and learning rate (vit_jax).
         source: whose settings: `"paper"`, Table 4; `"vit_jax"`, configs/vit.py of
-            google-research/vision_transformer (no pets, flowers); `"augreg"`, its configs/augreg.py,
-            a short run; `"big_vision"`, configs/transfer.py of google-research/big_vision.
+            google-research/vision_transformer (no pets, flowers); `"augreg"`, its configs/augreg.py
+            (a short run); `"big_vision"`, configs/transfer.py of google-research/big_vision.
 
     Raises:
         ValueError: no such data set or source; the message lists the nearest.

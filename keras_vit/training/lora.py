@@ -44,8 +44,8 @@ def enable_lora(
         rank: columns of A and rows of B.
         patterns: which layers, as in `keras_vit.training.freeze`; of those, the dense ones.
         alpha: strength of the product, `rank` if not given, so that the factor is 1.
-        train: patterns of variables that are trained as well; `None` for those of the head or heads,
-            and what a user's model has around its `keras_vit.backbone`.
+        train: patterns of variables that are trained as well; `None` for those of the heads, and
+            what a user's model has around its `keras_vit.backbone`.
 
     Raises:
         ValueError: a pattern selects no dense layer, the rank exceeds a kernel's, or LoRA is on.
