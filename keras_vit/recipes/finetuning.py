@@ -148,17 +148,13 @@ def vtab(task: str, variant: str | None = None) -> Recipe:
     )
 
 
-# Up to so many images: warm-up, the updates after which the learning rate is divided by ten, end.
-_HYPERRULE = (
-    (20_000, (100, 200, 300, 400, 500)),
-    (500_000, (500, 3000, 6000, 9000, 10_000)),
-    (float("inf"), (500, 6000, 12_000, 18_000, 20_000)),
-)
-
-
 def length_for(num_examples):
     """Warm-up, boundaries and end of the BiT-HyperRule for so many images."""
-    return next(lengths for limit, lengths in _HYPERRULE if num_examples < limit)
+    if num_examples < 20_000:
+        return 100, 200, 300, 400, 500
+    if num_examples < 500_000:
+        return 500, 3000, 6000, 9000, 10_000
+    return 500, 6000, 12_000, 18_000, 20_000
 
 
 def bit_hyperrule(
