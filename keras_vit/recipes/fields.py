@@ -218,8 +218,8 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     takes any. A random crop, flip and augmentations of training stay.
 
     Args:
-        model: a model with a `preprocessing`, such as one of this library, or with one inside; or
-            a `keras_vit.Preprocessing`, which leaves the size as it is.
+        model: a model with a `preprocessing`, or with one inside that has it; or a
+            `keras_vit.Preprocessing`, which leaves the size as it is.
 
     Raises:
         TypeError: nothing says what the weights want.

@@ -25,11 +25,9 @@ class Cost:
     Attributes:
         model: its name, and what it is made of, as text.
         parameters, trained: numbers in the model, and those of them that are trained.
-        macs: multiply-accumulates of the forward pass for one image by formula; `None` for a ResNet
-            or a hybrid.
+        macs: multiply-accumulates of the forward pass for one image; `None` with a ResNet.
         weights, gradients, optimizer: bytes of these, counted.
-        activations: bytes that the blocks keep for the gradients of a batch, computed; `None` where
-            `macs` is.
+        activations: bytes that the blocks keep for the gradients of a batch; `None` as `macs` is.
         updates, batch_size, steps_per_epoch: of the run.
         images: what happens to those of training and of tests, as text.
         seconds: of one image in an update, measured; `None` where it was not.

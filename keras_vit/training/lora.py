@@ -150,12 +150,7 @@ def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
 def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSummary:
     """Reads a file of `save_lora` into a model with the weights that LoRA was enabled on.
 
-    Args:
-        model: a model without LoRA, which gets it, or with the same.
-        path: the file to read.
-
-    Returns:
-        A `TrainableSummary`: what is frozen is what the saved model had frozen.
+    The model gets LoRA where it has none, and freezes what the saved model had frozen.
 
     Raises:
         ValueError: the file is none of `save_lora`, or belongs to another architecture.

@@ -14,8 +14,8 @@ from keras_vit.checks import positive_float, positive_int, rate
 def sigmoid_head_bias(num_classes: int) -> float:
     """The initial bias of a head under a sigmoid loss: -ln(K), the logit of one class in K.
 
-    Without it, all K classes begin as likely as not, and the first steps only unlearn that. The
-    authors write it as -6.9 for ImageNet's 1,000 classes and -10 for ImageNet-21k's 21,843.
+    Without it, the first steps only unlearn that each class is as likely as not. The authors write
+    -6.9 for ImageNet's 1,000 classes and -10 for ImageNet-21k's 21,843.
     """
     return -math.log(positive_int(num_classes, "num_classes"))
 
@@ -122,10 +122,7 @@ class SigmoidLoss(ClassificationLoss):
     """Binary cross-entropy of every class, summed over the classes, averaged over the batch.
 
     `keras.losses.BinaryCrossentropy` averages over the classes instead: its gradient is K times
-    smaller, and a norm of 1 never clips it.
-
-    Args:
-        label_smoothing, reduction, name, dtype, class_weights: as in `ClassificationLoss`.
+    smaller, and a norm of 1 never clips it. The arguments are those of `ClassificationLoss`.
 
     Source: big_vision/utils.py, `sigmoid_xent`.
     """
@@ -141,8 +138,7 @@ class SigmoidLoss(ClassificationLoss):
 class SoftmaxLoss(ClassificationLoss):
     """Cross-entropy between the labels and the softmax of the logits, averaged over the batch.
 
-    Args:
-        label_smoothing, reduction, name, dtype, class_weights: as in `ClassificationLoss`.
+    The arguments are those of `ClassificationLoss`.
 
     Source: big_vision/utils.py, `softmax_xent`; vit_jax/train.py, `cross_entropy_loss`.
     """
@@ -207,10 +203,6 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
     the accuracy of a guess; an example with a logit that is NaN is wrong. (`ops.in_top_k` counts
     ties as right on every backend, and NaN on JAX.) Labels may be integers or one-hot, even in
     turns. Of mixed labels the largest counts, and for a single logit the nearer of 0 and 1.
-
-    Args:
-        top: how many logits may hold the label.
-        name, dtype: as in `keras.metrics.Metric`.
     """
 
     def __init__(self, top: int = 1, name: str | None = None, dtype: Any = None):

@@ -58,8 +58,7 @@ class MaskedAutoencoder(MaskedImageModel):
     at every other place, and predicts the pixels. The loss is the mean squared error of the hidden
     patches, whose pixels are normalised to mean 0 and variance 1 in each patch. Afterwards the
     decoder is thrown away: `classifier` gives the model for fine-tuning, and `encoder` is trained.
-    Labels of the images are ignored; sample weights weigh images (Keras drops them where there are
-    no labels).
+    Labels are ignored; sample weights weigh images, where there are labels.
 
     Shapes: (batch, height, width, channels) -> a dict: "predictions" and "targets" of all patches
     (batch, N, P²·C), pixels in the order (row, column, channel); "positions" of the k masked
@@ -68,7 +67,7 @@ class MaskedAutoencoder(MaskedImageModel):
     Args:
         encoder: a `keras_vit.VisionTransformer` with its positions at the input (the authors' are
             fixed, `position="sincos_2d"`) and without a stem. It is trained in place, up to and
-            with `norm`; the layers after that take no part and are not saved with this model.
+            with `norm`; what follows is not saved with this model.
         masked: share of the patches that are hidden.
         decoder_width, decoder_depth, decoder_heads, decoder_mlp_dim: of the decoder; `None` for
             four times its width.
@@ -77,8 +76,7 @@ class MaskedAutoencoder(MaskedImageModel):
 
     Raises:
         TypeError: the encoder is no VisionTransformer.
-        ValueError: the encoder is a hybrid, takes images of any size or has its positions in the
-            blocks; or a share or size is out of range.
+        ValueError: the encoder is no such ViT, or a share or size is out of range.
     """
 
     task = "A masked autoencoder"
@@ -202,7 +200,6 @@ class MaskedAutoencoder(MaskedImageModel):
 
         Args:
             images: (n, height, width, channels), as the encoder takes them.
-            batch_size: images that are computed at once.
 
         Returns:
             Two arrays: the predicted images, (n, height, width, channels), also where a patch was

@@ -146,8 +146,7 @@ class MaskedImageModel(Trainer, keras.Model):
 
         Args:
             num_classes: number of logits, or 0 for none.
-            **options: arguments of `keras_vit.VisionTransformer` that shall differ from the
-                encoder's, such as `pool`, `dropout`, `stochastic_depth`, `remat`.
+            **options: arguments of `keras_vit.VisionTransformer` that differ from the encoder's.
 
         Raises:
             ValueError: a layer of the encoder does not fit into a model with these options.

@@ -30,16 +30,15 @@ class MaskedPatchModel(MaskedImageModel):
     Half of the patch embeddings are corrupted before the position embedding is added (see
     `CorruptPatches`); the encoder runs on them, and a linear layer, zero when fresh, predicts each
     corrupted patch from its normalised output token. Loss and accuracy are those of the corrupted
-    patches alone. Labels of the images are ignored; sample weights weigh images (Keras drops them
-    where there are no labels).
+    patches alone. Labels are ignored; sample weights weigh images, where there are labels.
 
     Shapes: (batch, height, width, channels) -> a dict of what concerns the k corrupted patches:
     "predictions" (batch, k, cells, colours) or, for pixels, (batch, k, P²·C); "targets" (batch, k,
     cells) or (batch, k, P²·C); "positions" (batch, k).
 
     Args:
-        encoder: a `keras_vit.VisionTransformer` without a stem. It is trained in place, up to and
-            with `norm`; the layers after that take no part and are not saved with this model.
+        encoder: a `keras_vit.VisionTransformer` for images of one size, without a stem. It is
+            trained in place, up to and with `norm`; what follows is not saved with this model.
         target: `"mean_color"`, the paper's choice, `"colors_4x4"` or `"pixels"`; see `Target`.
         corrupted: share of the patches; the paper also tried 0.15.
         value_range: the values of black and white in the images that the encoder takes.
@@ -47,8 +46,7 @@ class MaskedPatchModel(MaskedImageModel):
 
     Raises:
         TypeError: the encoder is no VisionTransformer.
-        ValueError: the encoder is a hybrid or takes images of any size, or the target does not
-            fit its patches.
+        ValueError: the encoder cannot be pre-trained so, or the target does not fit its patches.
     """
 
     task = "Masked patch prediction"
@@ -155,7 +153,7 @@ class CorruptPatches(DrawnPatches):
 
 
 class Target:
-    """What is predicted for a patch.
+    """What is predicted for a patch, of (height, width) `patch_size` in images of some channels.
 
     - `"mean_color"`: the mean colour of the patch, 3 bits per channel: one of 512 for RGB. These
       are the channel's eighths in [0, 1], rounded down; the first channel is the most significant.
@@ -163,11 +161,6 @@ class Target:
     - `"pixels"`: every value of the patch.
 
     The loss of colours is the cross-entropy, that of pixels the squared distance (L2).
-
-    Args:
-        name: one of the three.
-        patch_size: (height, width) of a patch in pixels.
-        channels: colour channels of the images; at most 4 for a target of colours.
     """
 
     def __init__(self, name, patch_size, channels):
