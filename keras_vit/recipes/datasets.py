@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_vit.data.transform import Transform
+from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.text import unknown
 
 
@@ -59,33 +60,13 @@ _ALL = (
     DatasetRecord("oxford_flowers102", 1020, 102, 10, aliases=("flowers", "flowers102")),
 )
 
-VTAB_GROUPS = {
-    "natural": {
-        "caltech101": "Caltech101",
-        "cifar100": "CIFAR-100",
-        "dtd": "DTD",
-        "oxford_flowers102": "Flowers102",
-        "oxford_iiit_pet": "Pets",
-        "sun397": "Sun397",
-        "svhn": "SVHN",
-    },
-    "specialized": {
-        "patch_camelyon": "Camelyon",
-        "eurosat": "EuroSAT",
-        "resisc45": "Resisc45",
-        "diabetic_retinopathy": "Retinopathy",
-    },
-    "structured": {
-        "clevr_count": "Clevr-Count",
-        "clevr_distance": "Clevr-Dist",
-        "dmlab": "DMLab",
-        "dsprites_location": "dSpr-Loc",
-        "dsprites_orientation": "dSpr-Ori",
-        "kitti_distance": "KITTI-Dist",
-        "smallnorb_azimuth": "sNORB-Azim",
-        "smallnorb_elevation": "sNORB-Elev",
-    },
+_NAMES = {  # of the tasks in the tables of the papers
+    "natural": "Caltech101 CIFAR-100 DTD Flowers102 Pets Sun397 SVHN",
+    "specialized": "Camelyon EuroSAT Resisc45 Retinopathy",
+    "structured": "Clevr-Count Clevr-Dist DMLab dSpr-Loc dSpr-Ori KITTI-Dist sNORB-Azim sNORB-Elev",
 }
+_tasks = iter(VTAB_TASKS)  # which have the order of these tables
+VTAB_GROUPS = {group: {next(_tasks): n for n in names.split()} for group, names in _NAMES.items()}
 """Group of VTAB -> task -> the name in the tables of the papers, in their order."""
 
 
