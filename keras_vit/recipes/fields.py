@@ -30,7 +30,7 @@ def checked(check, default=dataclasses.MISSING):
 
 
 def must_be(expected, holds, convert=lambda value: value, bools=False):
-    """The check that converts what `holds` is true of, and refuses the rest, bools unless said."""
+    """The check that converts what `holds` is true of; anything else is refused, as bools are."""
 
     def check(value, name):
         try:

@@ -190,10 +190,8 @@ def get(name: str) -> Recipe:
     Raises:
         ValueError: no such recipe; the message lists the nearest.
     """
-    by_name = {recipe.name: recipe for recipe in all_recipes()}
-    if str(name) not in by_name and str(name).startswith("augreg-"):
-        grids = (pretraining.augreg_grid(*row) for row in _STUDIED)
-        by_name |= {recipe.name: recipe for grid in grids for recipe in grid}
+    grids = [pretraining.augreg_grid(*row) for row in _STUDIED if str(name).startswith("augreg-")]
+    by_name = {recipe.name: recipe for each in (*grids, all_recipes()) for recipe in each}
     if str(name) not in by_name:
         listed = "`keras-vit recipes` or keras_vit.recipes.list_recipes()"
         raise unknown("recipe", name, by_name, listed=listed)

@@ -89,12 +89,8 @@ def test_the_table_shows_what_was_set():
         cutmix=1.0, label_smoothing=0.1, ema=0.999, accumulate=4, layer_decay=0.75
     )
     table = dict(recipe.table())
-    assert {name: table[name] for name in ("cutmix", "label_smoothing", "ema", "accumulate")} == {
-        "cutmix": "1",
-        "label_smoothing": "0.1",
-        "ema": "0.999",
-        "accumulate": "4",
-    }
+    expected = {"cutmix": "1", "label_smoothing": "0.1", "ema": "0.999", "accumulate": "4"}
+    assert expected.items() <= table.items()
     assert table["learning_rates"] == "(0.001, 0.003, 0.01, 0.03)"
     assert table["train"] == "Transform(image_size=(384, 384), crop=inception, flip=True)"
     assert table["momentum"] == "0.9" and table["seed"] == "0"
