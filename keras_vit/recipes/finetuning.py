@@ -1,4 +1,4 @@
-"""Fine-tuning: the paper's Table 4, the authors' configs, VTAB, BiT's rule, images of one's own."""
+"""Fine-tuning: the paper's Table 4, the authors' configs, VTAB, BiT's rule, and few images."""
 
 import dataclasses
 

@@ -58,7 +58,7 @@ class MaskedAutoencoder(MaskedImageModel):
     at every other place, and predicts the pixels. The loss is the mean squared error of the hidden
     patches, whose pixels are normalised to mean 0 and variance 1 in each patch. Afterwards the
     decoder is thrown away: `classifier` gives the model for fine-tuning, and `encoder` is trained.
-    Labels are ignored; sample weights weigh images, where there are labels.
+    Labels are ignored; sample weights weigh images (Keras wants labels beside them).
 
     Shapes: (batch, height, width, channels) -> a dict: "predictions" and "targets" of all patches
     (batch, N, P²·C), pixels in the order (row, column, channel); "positions" of the k masked

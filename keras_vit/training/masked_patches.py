@@ -30,7 +30,7 @@ class MaskedPatchModel(MaskedImageModel):
     Half of the patch embeddings are corrupted before the position embedding is added (see
     `CorruptPatches`); the encoder runs on them, and a linear layer, zero when fresh, predicts each
     corrupted patch from its normalised output token. Loss and accuracy are those of the corrupted
-    patches alone. Labels are ignored; sample weights weigh images, where there are labels.
+    patches alone. Labels are ignored; sample weights weigh images (Keras wants labels beside them).
 
     Shapes: (batch, height, width, channels) -> a dict of what concerns the k corrupted patches:
     "predictions" (batch, k, cells, colours) or, for pixels, (batch, k, P²·C); "targets" (batch, k,
