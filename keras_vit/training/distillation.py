@@ -232,8 +232,7 @@ def _check_fit(student, teacher, teacher_size):
     if outputs != [logits[0][1:]]:
         raise ValueError(
             "The teacher must give one value for each class of the student. Received: "
-            f"{teacher.name!r} with outputs {outputs} for an image, {student.name!r} with "
-            f"{logits[0][1:]}."
+            f"{teacher.name!r} with outputs {outputs}, {student.name!r} with {logits[0][1:]}."
         )
     names = [getattr(model, "class_names", None) for model in (student, teacher)]
     if None not in names and tuple(names[0]) != tuple(names[1]):

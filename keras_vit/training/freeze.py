@@ -84,9 +84,7 @@ def select(candidates, patterns):
 def paths(model):
     """Path of each variable below the model -> the variable."""
     if not model.built:
-        raise ValueError(
-            f"The model is not built. Received: {model.name!r}; call it on a batch first."
-        )
+        raise ValueError(f"The model is not built. Received: {model.name!r}; call it on a batch.")
     return _by_path(model, model.weights, lambda network: network.weights)
 
 

@@ -30,9 +30,7 @@ class MaskPatches(DrawnPatches):
     def __init__(self, masked=0.75, seed=None, **kwargs):
         super().__init__(seed, **kwargs)
         if isinstance(masked, bool) or not 0 < masked < 1:
-            raise ValueError(
-                f"masked must be a share in (0, 1), such as 0.75. Received: {masked=}."
-            )
+            raise ValueError(f"masked must be a share in (0, 1), as 0.75. Received: {masked=}.")
         self.masked = float(masked)
 
     def build(self, input_shape):
@@ -40,9 +38,8 @@ class MaskPatches(DrawnPatches):
         self.visible = int(self.patches * (1 - self.masked))
         if not 0 < self.visible < self.patches:
             raise ValueError(
-                f"Some of the {self.patches} patches must be visible, and some masked. Received: "
-                f"masked={self.masked}, which leaves {self.visible} visible; choose another share, "
-                "or smaller patches."
+                f"Some of {self.patches} patches must be visible, some masked. Received: masked="
+                f"{self.masked}, which leaves {self.visible} visible; choose another share."
             )
 
     def call(self, x, noise=None, training=False):

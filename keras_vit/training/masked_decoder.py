@@ -119,10 +119,9 @@ def read_decoder(path):
             others[name] = array
     if not blocks or not others:
         raise CheckpointError(
-            f"{str(path)!r} has no decoder of a masked autoencoder: the names of its arrays do not "
-            "begin with 'decoder.decoder_layers.0'. Received: "
-            f"{shortened([*blocks, *others], 3)}; take keras_vit.from_checkpoint for the encoder "
-            "alone."
+            f"{str(path)!r} has no decoder of a masked autoencoder: no arrays have names such as "
+            f"'decoder.decoder_layers.0'. Received: {shortened([*blocks, *others], 3)}; take "
+            "keras_vit.from_checkpoint for the encoder alone."
         )
     arrays, *_ = huggingface.FAMILY.table.read(blocks, "a masked autoencoder")
     arrays |= OTHERS.read(others, "a masked autoencoder")[0]

@@ -71,10 +71,8 @@ class MaskedImageModel(Trainer, keras.Model):
 
     def __init__(self, encoder, config, name=None, **kwargs):
         if not isinstance(encoder, VisionTransformer):
-            raise TypeError(
-                "encoder must be a keras_vit.VisionTransformer. Received: "
-                f"{type(encoder).__name__}."
-            )
+            received = type(encoder).__name__
+            raise TypeError(f"encoder must be a keras_vit.VisionTransformer. Received: {received}.")
         if reasons := [reason for reason, present in self.obstacles(encoder).items() if present]:
             raise ValueError(
                 f"{self.task} needs a plain ViT for images of one size. Received: "
