@@ -64,7 +64,7 @@ print(f"{len(images)} images without labels, {len(labelled(0))} with, {len(test_
 # then a patch of (nearly) zeros, which is grey.
 
 # %%
-from keras_vit.training.masked_patches_task import CorruptPatches
+from keras_vit.training.masked_patches import CorruptPatches
 
 cut = keras_vit.layers.Patches(4)
 patches = cut(images[:5])  # (5, 16, 16): 16 patches of 4 x 4 pixels
@@ -104,7 +104,7 @@ plt.show()
 # this is what each asks about the whole image:
 
 # %% caption="One image, and what the three targets ask of its patches"
-from keras_vit.training.masked_patches_task import Target
+from keras_vit.training.masked_patches import Target
 
 figure, panels = plt.subplots(1, 4, figsize=(8.6, 2.4), layout="constrained")
 panels[0].imshow(images[0, ..., 0], cmap="gray")

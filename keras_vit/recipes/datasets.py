@@ -3,6 +3,7 @@
 import dataclasses
 
 from keras_vit.data.transform import Transform
+from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.text import unknown
 
 
@@ -11,13 +12,11 @@ class DatasetRecord:
     """A data set as the recipes count it.
 
     Attributes:
-        name: as in TensorFlow Datasets and `keras_vit.data`.
-        examples: images for training, all of them.
-        num_classes: K.
+        name, aliases: as in TensorFlow Datasets and `keras_vit.data`, and other names.
+        examples, num_classes: images for training, all of them, and K.
         held_out: training images that the authors set aside to choose settings on: a share in
             percent of the end, or a number from the beginning (ImageNet-21k).
         test_split: TFDS split on which results are reported.
-        aliases: other names.
     """
 
     name: str
@@ -45,8 +44,8 @@ class DatasetRecord:
         split, examples = f"train[:{kept}%]", round(self.examples * kept / 100)
         if self.held_out > 100:
             split, examples = f"full[{self.held_out}:]", self.examples - self.held_out
-        images = {"train_split": split, "validation_split": self.validation_split}
-        return {**self.all_images(), **images, "examples": examples}
+        splits = {"train_split": split, "validation_split": self.validation_split}
+        return {**self.all_images(), **splits, "examples": examples}
 
 
 # Sizes from TensorFlow Datasets; of JFT-300M, which is not public, from section 4.1 ("303M images",
@@ -61,33 +60,13 @@ _ALL = (
     DatasetRecord("oxford_flowers102", 1020, 102, 10, aliases=("flowers", "flowers102")),
 )
 
-VTAB_GROUPS = {
-    "natural": {
-        "caltech101": "Caltech101",
-        "cifar100": "CIFAR-100",
-        "dtd": "DTD",
-        "oxford_flowers102": "Flowers102",
-        "oxford_iiit_pet": "Pets",
-        "sun397": "Sun397",
-        "svhn": "SVHN",
-    },
-    "specialized": {
-        "patch_camelyon": "Camelyon",
-        "eurosat": "EuroSAT",
-        "resisc45": "Resisc45",
-        "diabetic_retinopathy": "Retinopathy",
-    },
-    "structured": {
-        "clevr_count": "Clevr-Count",
-        "clevr_distance": "Clevr-Dist",
-        "dmlab": "DMLab",
-        "dsprites_location": "dSpr-Loc",
-        "dsprites_orientation": "dSpr-Ori",
-        "kitti_distance": "KITTI-Dist",
-        "smallnorb_azimuth": "sNORB-Azim",
-        "smallnorb_elevation": "sNORB-Elev",
-    },
+_NAMES = {  # of the tasks in the tables of the papers
+    "natural": "Caltech101 CIFAR-100 DTD Flowers102 Pets Sun397 SVHN",
+    "specialized": "Camelyon EuroSAT Resisc45 Retinopathy",
+    "structured": "Clevr-Count Clevr-Dist DMLab dSpr-Loc dSpr-Ori KITTI-Dist sNORB-Azim sNORB-Elev",
 }
+_tasks = iter(VTAB_TASKS)  # which have the order of these tables
+VTAB_GROUPS = {group: {next(_tasks): n for n in names.split()} for group, names in _NAMES.items()}
 """Group of VTAB -> task -> the name in the tables of the papers, in their order."""
 
 
@@ -107,13 +86,19 @@ def find_dataset(name, among):
     raise unknown("dataset", name, list(among))
 
 
-def check_epochs(epochs, lengths):
-    """Raises a ValueError unless `epochs` is one of the lengths that authors trained for."""
-    if epochs not in lengths or not isinstance(epochs, int):
+def passes(images, epochs, batch_size, lengths=None):
+    """Fields of a recipe that goes through images, other fields, so often.
+
+    Raises:
+        ValueError: `epochs` is none of the lengths that the authors trained for.
+    """
+    if lengths and (epochs not in lengths or not isinstance(epochs, int)):
         raise ValueError(
             f"The authors trained for {' or '.join(map(str, lengths))} epochs. Received: "
             f"epochs={epochs!r}; use .scale(epochs=...) for another length."
         )
+    steps = round(epochs * images["examples"] / batch_size)
+    return {**images, "batch_size": batch_size, "steps": steps}
 
 
 def vit_jax(image_size):
@@ -127,19 +112,16 @@ def vit_jax(image_size):
 
 
 # How torchvision and timm read ImageNet: its mean and deviation, and Pillow's bicubic resize.
-TORCHVISION = {
-    "mean": (0.485, 0.456, 0.406),
-    "std": (0.229, 0.224, 0.225),
-    "interpolation": "bicubic",
-    "library": "pillow",
-}
+TORCHVISION = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+TORCHVISION |= {"interpolation": "bicubic", "library": "pillow"}
+# What big_vision's recipes of pre-training share.
+BIG_VISION = {"learning_rate": 1e-3, "warmup_steps": 10_000, "weight_decay": 0.1, "clip_norm": 1.0}
 
 
 def big_vision(image_size, crop="inception_crop", randaugment=None):
-    """The transforms of google-research/big_vision, configs/transfer.py, to 224 or 384 pixels.
+    """The transforms of google-research/big_vision, configs/transfer.py.
 
-    `"resmall_crop"`, the other `crop`, and the evaluation cut windows from images whose shorter
-    side is 256 or 448 pixels.
+    `"resmall_crop"`, the other `crop`, and the evaluation cut windows from larger images.
     """
     rounded = {"image_size": image_size, "round_to_uint8": True}
     small = {224: 256, 240: 272, 384: 448}[image_size]  # 240: configs/proj/flexivit

@@ -29,43 +29,47 @@ def checked(check, default=dataclasses.MISSING):
     return dataclasses.field(default=default, metadata={"check": check})
 
 
-def must_be(what, convert, holds):
-    """The check that converts what `holds` is true of, and refuses anything else, and bools."""
+def must_be(expected, holds, convert=lambda value: value, bools=False):
+    """The check that converts what `holds` is true of; anything else is refused, as bools are."""
 
     def check(value, name):
         try:
-            if not isinstance(value, bool) and holds(value):
+            if (bools or not isinstance(value, bool)) and holds(value):
                 return convert(value)
         except (TypeError, ValueError, OverflowError):
             pass
-        raise ValueError(f"{name} must be {what}. Received: {name}={brief(value)}.")
+        raise ValueError(f"{name} must be {expected}. Received: {name}={brief(value)}.")
 
     return check
 
 
-text = must_be("text", str, lambda value: isinstance(value, str))
-whole = must_be("a whole number of at least 0", int, lambda value: value == int(value) >= 0)
-number = must_be("a number", float, math.isfinite)
-not_negative = must_be("a number of at least 0", float, lambda value: 0 <= value < math.inf)
-transform = must_be(
-    "a keras_vit.data.Transform", lambda value: value, lambda value: isinstance(value, Transform)
+text = must_be("text", lambda value: isinstance(value, str), str)
+whole = must_be("a whole number of at least 0", lambda value: value == int(value) >= 0, int)
+number = must_be("a number", math.isfinite, float)
+not_negative = must_be("a number of at least 0", lambda value: 0 <= value < math.inf, float)
+transform = must_be("a keras_vit.data.Transform", lambda value: isinstance(value, Transform))
+countable = must_be(f"at most {MOST_UPDATES:,}", lambda value: value <= MOST_UPDATES)
+no_weights = must_be(
+    "a dict {head: weight} of a model with several heads", lambda value: not value, tuple
 )
 pairs = must_be(
     "a dict of arguments of the model, such as {'depth': 6}",
+    lambda value: dict(value) is not None,
     lambda value: tuple(
         (k, tuple(v) if isinstance(v, list) else v) for k, v in dict(value).items()
     ),
-    lambda value: dict(value) is not None,
+)
+best = must_be(
+    "True, False or a figure of the validation, such as 'val_loss'",
+    lambda value: value in (False, True) or str(value).startswith("val_"),
+    lambda value: value if isinstance(value, str) else bool(value),
+    bools=True,
 )
 
 
 def updates(value, name):
     """The check for a number of updates that the counters of Keras's optimizers can hold."""
-    if positive_int(value, name) > MOST_UPDATES:
-        raise ValueError(
-            f"{name} must be at most {MOST_UPDATES:,}. Received: {name}={value!r:.40}."
-        )
-    return int(value)
+    return countable(positive_int(value, name), name)
 
 
 def optional(check):
@@ -80,22 +84,10 @@ def choice(*choices):
 
 def tuple_of(check):
     """The check for a tuple or list whose values all pass `check`."""
-    is_tuple = must_be("a tuple", tuple, lambda values: isinstance(values, (tuple, list)))
+    is_tuple = must_be("a tuple", lambda values: isinstance(values, (tuple, list)))
     return lambda values, name: tuple(
         check(value, f"{name}[{i}]") for i, value in enumerate(is_tuple(values, name))
     )
-
-
-def best(value, name):
-    """The check for whether the best weights are kept, or for the figure that tells them."""
-    if isinstance(value, str) and value.startswith("val_"):
-        return value
-    if value not in (False, True):
-        raise ValueError(
-            f"{name} must be True, False or a figure of the validation, such as 'val_loss'. "
-            f"Received: {name}={brief(value)}."
-        )
-    return bool(value)
 
 
 def check_fields(r):
@@ -115,7 +107,7 @@ def check_fields(r):
             get_variant(r.variant)
         except ValueError:
             raise unknown("variant", r.variant, [*VARIANTS, *BIT_VARIANTS]) from None
-    heads = of_heads(r)  # which are checked one by one
+    alone = not of_heads(r)  # heads are checked one by one
     rising = boundaries == sorted(boundaries) and max(boundaries, default=0) <= r.steps
     contradictions = {
         "warmup_steps must be below steps; scale(...) changes both": r.warmup_steps >= r.steps,
@@ -135,14 +127,14 @@ def check_fields(r):
         ),
         "problem and loss must fit: 'multi_label' has the loss 'sigmoid' and 'regression' the loss "
         "'squared'; for_problem(...) changes both": (
-            not heads and r.loss != "own" and r.loss not in LOSSES[r.problem]
+            alone and r.loss != "own" and r.loss not in LOSSES[r.problem]
         ),
         "class_weights need the problem 'single_label', as an image of several classes has several "
         "weights and a number has none, and a loss that is not 'own'": (
-            not heads and r.class_weights and (r.problem != "single_label" or r.loss == "own")
+            alone and r.class_weights and (r.problem != "single_label" or r.loss == "own")
         ),
         "class_weights must be one for each of num_classes": (
-            not heads and r.class_weights and r.num_classes not in (None, len(r.class_weights))
+            alone and r.class_weights and r.num_classes not in (None, len(r.class_weights))
         ),
         "patch_sizes must divide the images of train": any(
             side % patch for side in r.image_size for patch in r.patch_sizes
@@ -170,7 +162,7 @@ def make_schedule(recipe: Recipe) -> Any:
 def make_loss(recipe: Recipe) -> Any:
     """A `SoftmaxLoss` or `SigmoidLoss`, for one-hot or integer labels; `None` for `"own"`.
 
-    Of a regression Keras's `MeanSquaredError`; of several heads a dict {head: loss}.
+    Of a regression it is Keras's `MeanSquaredError`; of several heads a dict {head: loss}.
     """
     if heads := of_heads(recipe):
         return {head: make_loss(each) for head, each in heads.items()}
@@ -179,9 +171,9 @@ def make_loss(recipe: Recipe) -> Any:
     dtype = "float64" if recipe.precision == "float64" else "float32"
     if recipe.loss == "squared":
         return keras.losses.MeanSquaredError(dtype=dtype)
-    losses = {"softmax": training.SoftmaxLoss, "sigmoid": training.SigmoidLoss}
+    loss = training.SigmoidLoss if recipe.loss == "sigmoid" else training.SoftmaxLoss
     weights = recipe.class_weights or None
-    return losses[recipe.loss](recipe.label_smoothing, dtype=dtype, class_weights=weights)
+    return loss(recipe.label_smoothing, dtype=dtype, class_weights=weights)
 
 
 def metrics(recipe: Recipe) -> list[Any] | dict[str, list[Any]]:
@@ -226,8 +218,8 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     takes any. A random crop, flip and augmentations of training stay.
 
     Args:
-        model: a model with a `preprocessing`, such as one of this library, or with one inside; or
-            a `keras_vit.Preprocessing`, which leaves the size as it is.
+        model: a model with a `preprocessing`, or with one inside that has it; or a
+            `keras_vit.Preprocessing`, which leaves the size as it is.
 
     Raises:
         TypeError: nothing says what the weights want.
@@ -251,8 +243,8 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     )
 
 
-def settings(recipe):
-    """(field, value) of all that a recipe sets, as text; see `Recipe.table`."""
+def settings(recipe: Recipe) -> list[tuple[str, str]]:
+    """The settings that matter as a list of (field, value), both strings."""
     unused = {"momentum"} if recipe.optimizer == "adam" else {"beta1", "beta2", "epsilon"}
     unused |= set() if recipe.schedule == "rsqrt" else {"timescale"}
     unused |= set() if recipe.weight_decay else {"decayed"}

@@ -1,4 +1,4 @@
-"""Fine-tuning: the paper's Table 4, the authors' configs, VTAB, BiT's rule, images of one's own."""
+"""Fine-tuning: the paper's Table 4, the authors' configs, VTAB, BiT's rule, and few images."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from keras_vit.text import unknown
 
 PAPER = "Dosovitskiy et al., 2021"
 VIT_JAX = "google-research/vision_transformer, vit_jax/configs"
-SHARED = {"optimizer": "sgdm", "batch_size": 512, "schedule": "cosine", "clip_norm": 1.0}
+SHARED = {"optimizer": "sgdm", "batch_size": 512, "clip_norm": 1.0}
 LOW, HIGH = (0.001, 0.003, 0.01, 0.03), (0.003, 0.01, 0.03, 0.06)
 # Table 4: updates, learning rates of the sweep, the one to begin with, warm-up.
 # Then big_vision's best for ViT-B/32: crop, learning rate.
@@ -35,12 +35,9 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
             such as `"vtab/dtd"` (see `vtab`).
         variant: the model, such as `"B/16"`. It changes the resolution of the largest models
             (paper), and dropout and learning rate (vit_jax).
-        source: whose settings:
-
-            - `"paper"`: Table 4;
-            - `"vit_jax"`: configs/vit.py of google-research/vision_transformer (no pets, flowers);
-            - `"augreg"`: its configs/augreg.py, a short run for "How to train your ViT?";
-            - `"big_vision"`: configs/transfer.py of google-research/big_vision.
+        source: whose settings: `"paper"`, Table 4; `"vit_jax"`, configs/vit.py of
+            google-research/vision_transformer (no pets, flowers); `"augreg"`, its configs/augreg.py
+            (a short run); `"big_vision"`, configs/transfer.py of google-research/big_vision.
 
     Raises:
         ValueError: no such data set or source; the message lists the nearest.
@@ -57,8 +54,7 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
     steps, rates, rate, warmup, crop, best = TABLE_4[record.name]
     in_parts = "The authors compute a batch in 8 parts; replace(accumulate=8) does so."
     if source == "paper":
-        settings = _paper(record, variant)
-        settings |= {"learning_rate": rate, "learning_rates": rates}
+        settings = {**_paper(record, variant), "learning_rate": rate, "learning_rates": rates}
     elif source == "vit_jax":
         dropout = variant in ("L/16", "H/14", "R50+B/16", "R50+L/32")  # configs/models.py
         settings = {
@@ -72,23 +68,14 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
         }
     elif source == "augreg":
         published = "The published runs took the best of 500, 2500, 10000 and 20000 updates."
-        settings = {
-            "source": f"{VIT_JAX}/augreg.py",
-            "notes": (published, in_parts),
-            **record.all_images(),
-            **vit_jax(384),
-            "steps": 500,
-            "warmup_steps": 100,
-            "learning_rate": 0.03,
-        }
+        settings = {"source": f"{VIT_JAX}/augreg.py", "notes": (published, in_parts)}
+        settings |= {**record.all_images(), **vit_jax(384)}
+        settings |= {"steps": 500, "warmup_steps": 100, "learning_rate": 0.03}
     else:
-        settings = {
-            "source": "google-research/big_vision, configs/transfer.py",
-            "notes": ("Crop and learning rate are the best for ViT-B/32 of augreg.",),
-            **record.without_held_out(),
-            **big_vision(384, crop),
-            "learning_rate": best,
-        }
+        chosen = "Crop and learning rate are the best for ViT-B/32 of augreg."
+        source_of = "google-research/big_vision, configs/transfer.py"
+        settings = {"source": source_of, "notes": (chosen,), "learning_rate": best}
+        settings |= {**record.without_held_out(), **big_vision(384, crop)}
     name = f"finetune-{record.name}" + (f"-{source}" if source != "paper" else "")
     shared = {"steps": steps, "warmup_steps": warmup, "learning_rates": LOW, **SHARED}
     return Recipe(name=named(name, variant), variant=variant, **{**shared, **settings})
@@ -105,10 +92,8 @@ def _paper(record, variant):
         size, ema = {"L/16": 512, "H/14": 518}[variant], 0.9999
         extra = ("Resolution and averaging are those of Table 2 (appendix B.1.1).",)
     elif variant == "H/14":
-        size = 378
-        extra = (
-            "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out.",
-        )
+        covered = "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out."
+        size, extra = 378, (covered,)
     chosen = (
         f"Table 4 chooses among the learning rates on {record.held_out} % held-out training images "
         "and then trains on all; warm-up and augmentation are those of the authors' code."
@@ -126,13 +111,11 @@ def _paper(record, variant):
 def vtab(task: str, variant: str | None = None) -> Recipe:
     """Fine-tuning on one task of VTAB-1k: 2,500 updates, learning rate 0.01, 384 pixels.
 
+    The data set is `"vtab/<task>"`: 800 + 200 images for training, and the whole test set.
+
     Args:
         task: such as `"dtd"`, `"eurosat"` or `"clevr_count"`.
         variant: the model, or `None`.
-
-    Returns:
-        A `Recipe`; its data set is `"vtab/<task>"`: 800 + 200 images for training, and the whole
-        test set.
 
     Raises:
         ValueError: no such task; the message lists the nearest.
@@ -165,17 +148,13 @@ def vtab(task: str, variant: str | None = None) -> Recipe:
     )
 
 
-# Up to so many images: warm-up, the updates after which the learning rate is divided by ten, end.
-_HYPERRULE = (
-    (20_000, (100, 200, 300, 400, 500)),
-    (500_000, (500, 3000, 6000, 9000, 10_000)),
-    (float("inf"), (500, 6000, 12_000, 18_000, 20_000)),
-)
-
-
 def length_for(num_examples):
     """Warm-up, boundaries and end of the BiT-HyperRule for so many images."""
-    return next(lengths for limit, lengths in _HYPERRULE if num_examples < limit)
+    if num_examples < 20_000:
+        return 100, 200, 300, 400, 500
+    if num_examples < 500_000:
+        return 500, 3000, 6000, 9000, 10_000
+    return 500, 6000, 12_000, 18_000, 20_000
 
 
 def bit_hyperrule(
@@ -186,8 +165,7 @@ def bit_hyperrule(
     Args:
         num_examples: training images.
         area: height times width of an image, in pixels.
-        variant: such as `"R50x1"`, or `None`.
-        num_classes: K, or `None`.
+        variant, num_classes: the model, such as `"R50x1"`, and K; or `None`.
 
     Raises:
         ValueError: a number is not positive, or no such variant.
@@ -226,17 +204,14 @@ class FewShotProtocol:
     """Linear regression on frozen features, from a few images per class (section 4.1).
 
     Attributes:
-        source: where it is written.
-        datasets: TFDS names that the authors' code evaluates.
-        shots: images per class.
-        seeds: of the draws of these images; results are averaged over them.
+        source, datasets: where it is written, and the TFDS names that the authors' code evaluates.
+        shots, seeds: images per class, and of the draws of these; results are averaged over seeds.
         l2: λ of (XᵀX + λI)⁻¹Xᵀy, the same for every data set.
         features: the layer that gives X, `"pre_logits"`: what the linear head sees.
         constant: value of the feature that stands for the bias, so large that λ leaves it alone.
         epsilon: added to the standard deviations that the features are divided by.
         image_size: (height, width) of the images in pixels.
-        preprocessing: of the images, for `keras_vit.data.preprocess` or a model's `preprocessing`:
-            squashed to 256 x 256, in whole grey levels, the middle.
+        preprocessing: of the images: squashed to 256 x 256, in whole grey levels, the middle.
     """
 
     source: str

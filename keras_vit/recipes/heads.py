@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TypeVar
 
-from keras_vit.checks import check_choice, positive_float
-from keras_vit.heads import errors_of, heads_of, of_head
-from keras_vit.text import brief
+from keras_vit.checks import check_choice
+from keras_vit.heads import heads_of, map_heads
 
 Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
 LOSSES = {  # of each problem
@@ -19,45 +18,37 @@ BY_HEAD = ("problem", "loss", "num_classes", "label_smoothing", "class_weights")
 
 
 class ByHead(dict):
-    """What a recipe has for each head, {head: value}; a value, as recipes are."""
+    """What a recipe has for each head, {head: value}; it can be hashed, as recipes can."""
 
     def __hash__(self):
         return hash(tuple(self.items()))
 
 
-def by_head(check):
-    """The check for a value, or for a dict {head: value} of several heads."""
+def by_head(check, alone=None):
+    """The check for a value, or for a dict {head: value} of several heads.
 
-    def each(value, name):
-        if not isinstance(value, Mapping):
-            return check(value, name)
-        items = ((str(head), check(one, f"{name}[{head!r}]")) for head, one in value.items())
-        return ByHead(items)
+    `alone` is the check of what is no such dict, where it is another.
+    """
 
-    return each
+    def check_each(value, name):
+        if not value or not isinstance(value, Mapping):
+            return (alone or check)(value, name)
+        return ByHead((str(head), check(v, f"{name}[{head!r}]")) for head, v in value.items())
 
-
-def weights_by_head(value, name):
-    """The check for a dict {head: weight}, or nothing."""
-    if value and not isinstance(value, Mapping):
-        raise ValueError(
-            f"{name} must be a dict {{head: weight}} of a model with several heads. Received: "
-            f"{name}={brief(value)}."
-        )
-    return by_head(positive_float)(value, name) if value else ()
+    return check_each
 
 
 def of_heads(recipe):
     """{head: the recipe as if it were for that head alone}; {} of a recipe for one output."""
     if not isinstance(recipe.problem, Mapping):
         return {}
-    heads, usual = {}, {f.name: f.default for f in dataclasses.fields(recipe)}
-    for head in recipe.problem:
-        changes = {name: of_head(getattr(recipe, name), head) for name in BY_HEAD}
-        changes = {n: usual[n] if value is None else value for n, value in changes.items()}
-        with errors_of(head, note=False):
-            heads[head] = dataclasses.replace(recipe, **changes, loss_weights=())
-    return heads
+    usual = {f.name: f.default for f in dataclasses.fields(recipe) if f.name in BY_HEAD}
+
+    def alone(*values):
+        changes = {name: value for name, value in zip(BY_HEAD, values) if value is not None}
+        return dataclasses.replace(recipe, **{**usual, **changes}, loss_weights=())
+
+    return map_heads(alone, *(getattr(recipe, name) for name in BY_HEAD))
 
 
 def check_heads(r):
@@ -102,10 +93,8 @@ def for_problem(recipe: Recipe, problem: str | dict[str, str]) -> Recipe:
     if isinstance(problem, Mapping):
         plain = dataclasses.replace(recipe, num_classes=None, class_weights=())
         heads = {head: for_problem(plain, each) for head, each in problem.items()}
-        changes = {
-            name: {head: getattr(each, name) for head, each in heads.items()}
-            for name in ("problem", "loss", "label_smoothing")
-        }
+        names = ("problem", "loss", "label_smoothing")
+        changes = {n: {head: getattr(r, n) for head, r in heads.items()} for n in names}
         return dataclasses.replace(plain, **changes)
     check_choice("problem", problem, tuple(LOSSES))
     if recipe.loss == "own":

@@ -8,15 +8,7 @@ from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.recipes import methods, pretraining
 from keras_vit.recipes.fields import epochs
-from keras_vit.recipes.finetuning import (
-    LOW,
-    TABLE_4,
-    bit_hyperrule,
-    finetune,
-    length_for,
-    named,
-    vtab,
-)
+from keras_vit.recipes.finetuning import LOW, TABLE_4, bit_hyperrule, finetune, length_for, vtab
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import table, unknown
 
@@ -25,31 +17,19 @@ _STUDIED = [(v, dataset) for dataset in pretraining.CHOSEN for v in pretraining.
 
 def digits() -> Recipe:
     """Scikit-learn's handwritten digits, enlarged to 16 x 16, in 45 epochs."""
-    return _small(
-        "digits",
-        1438,
-        Transform(16, "squash", affine=(12.0, 0.12, 0.06)),
-        {"width": 64, "depth": 3, "num_heads": 4, "patch_size": 4},
-        steps=990,
-        warmup_steps=100,
-        learning_rate=3e-3,
-        weight_decay=0.1,
-    )
+    images = Transform(16, "squash", affine=(12.0, 0.12, 0.06))
+    model = {"width": 64, "depth": 3, "num_heads": 4, "patch_size": 4}
+    run = {"steps": 990, "warmup_steps": 100, "learning_rate": 3e-3, "weight_decay": 0.1}
+    return _small("digits", 1438, transform=images, architecture=model, **run)
 
 
 def fashion_mnist() -> Recipe:
     """Fashion-MNIST, 28 x 28, in 12 epochs: a hybrid, which learns faster than a plain ViT."""
+    images = Transform(28, "squash", flip=True)
     model = {"width": 64, "depth": 4, "num_heads": 2, "stem": (1,), "patch_size": 1}
-    return _small(
-        "fashion_mnist",
-        60_000,
-        Transform(28, "squash", flip=True),
-        {**model, "position": "sincos_2d"},
-        steps=11_250,
-        warmup_steps=1125,
-        learning_rate=2e-3,
-        weight_decay=0.05,
-    )
+    model["position"] = "sincos_2d"
+    run = {"steps": 11_250, "warmup_steps": 1125, "learning_rate": 2e-3, "weight_decay": 0.05}
+    return _small("fashion_mnist", 60_000, transform=images, architecture=model, **run)
 
 
 def _small(name, examples, transform, architecture, **settings):
@@ -79,28 +59,20 @@ def own_images(
 ) -> Recipe:
     """A run on images of one's own, from a dozen photographs on, that ends in sensible time.
 
-    In both cases images keep their aspect ratio, and crops keep most of an image, because nothing
-    is known about what it shows: where left and right matter, as for letters, replace `train` by
-    a `Transform` without `flip`. A batch has up to 64 images, so that it fits into the memory of a
-    laptop, and an eighth of all at most, so that an epoch has eight updates.
+    Crops keep the aspect ratio and most of an image, because nothing is known about what it shows:
+    where left and right matter, as for letters, replace `train` by a `Transform` without `flip`. A
+    batch has up to 64 images, and an eighth of all at most, so that an epoch has eight updates. A
+    tenth of the updates warms up.
 
     Of a pre-trained model it is fine-tuning after Table 4 of the paper, with the learning rate
     of VTAB, whose sets have 1,000 images: 20 epochs, but at least 100 updates and no more images
-    than the BiT-HyperRule shows. The paper's lengths are longer (500 updates are 70 epochs of
-    Oxford-IIIT Pets, 2,500 are 1,280 of a task of VTAB) and pay where one has TPUs: of 105
-    photographs of five things a DINOv2 ViT-S/14 knew the test after three epochs. A tenth of the
-    updates warms up. Choose among `recipe.learning_rates` with validation images, as the authors
-    do.
+    than the BiT-HyperRule shows. Choose among `recipe.learning_rates` with validation images.
 
-    From scratch it follows "Better plain ViT baselines" (Beyer et al., 2022), for sets that are too
-    small for a ViT without its help: positions that need no learning (and start larger than
-    learned ones: docs/studies/small_data.md), mean pooling, AdamW, 90 epochs, a tenth of them for
-    warm-up.
-    Few images teach little detail, and a model from scratch has to learn from each patch: there are
-    64 of them, of 16 pixels in the 128 that the BiT-HyperRule cuts from small images, and of 4
-    pixels in the 32 of CIFAR's. The size is Ti below 100,000 images and S from there on: the paper
-    finds that larger models do worse than smaller ones where images are few (Figure 4), and S is
-    the one that Beyer et al. train on the 1.28 million of ImageNet.
+    From scratch it follows "Better plain ViT baselines" (Beyer et al., 2022): positions that need
+    no learning, mean pooling, AdamW, 90 epochs. An image has 64 patches, as a model from scratch
+    has to learn from each: of 16 pixels in the 128 that the BiT-HyperRule cuts from small images.
+    The size is Ti below 100,000 images, as larger models do worse where images are few (Figure 4),
+    and S from there on.
 
     Args:
         num_examples: training images.
@@ -123,28 +95,24 @@ def own_images(
     per_epoch = count // batch_size
     if pretrained:
         longest = 512 * length_for(count)[-1] // batch_size  # which BiT has in batches of 512
-        steps = max(100, min(20 * per_epoch, longest))
+        steps, margin = max(100, min(20 * per_epoch, longest)), 256 / 224
         after = "Dosovitskiy et al., 2021, Table 4 and VTAB"
         note = "The learning rate is VTAB's; it was not tuned for your images."
-        margin = 256 / 224
         settings = {"optimizer": "sgdm", "learning_rate": 0.01, "learning_rates": LOW}
     else:
-        steps = 90 * per_epoch
+        steps, margin = 90 * per_epoch, 1.0  # of small images the middle alone is little
         after = "Beyer et al., 2022"
         note = "From scratch few images teach little: begin with weights if you can."
-        margin = 1.0  # of small images the middle alone is little
         settings = {"label_smoothing": 0.1, "weight_decay": 0.1}
         settings |= {"learning_rate": 1e-3, "learning_rates": (3e-4, 1e-3, 3e-3)}
         if variant not in BIT_VARIANTS and "-" not in str(variant):  # others have their own
             settings |= {"pool": "mean", "position": "sincos_2d"}
     scratch = f"{'Ti' if count < 100_000 else 'S'}/{_patch_of(size)}"
+    rule = "Batch and length follow from the number of images; from scratch much is otherwise."
     return Recipe(
-        name=named("own_images", variant),
+        name="own_images" + (f"-{variant}" if variant else ""),
         source=f"keras_vit's own, after {after}",
-        notes=(
-            "Batch and length follow from the number of images; from scratch much is otherwise.",
-            note,
-        ),
+        notes=(rule, note),
         dataset="folder",
         variant=variant or (None if pretrained else scratch),
         examples=count,
@@ -163,8 +131,7 @@ def own_images(
 def size_from_scratch(shorter_side):
     """The side in pixels that `own_images` trains at from scratch on images of this shorter side.
 
-    It is the BiT-HyperRule's 128 for small images, or that of smaller images, which hold no more;
-    rounded down to what patches tile well.
+    It is the BiT-HyperRule's 128, or that of smaller images, rounded down to what patches tile.
     """
     side = min(shorter_side, 128) or 128
     return max(side - side % (8 if side > 64 else 4), 4)
@@ -186,18 +153,17 @@ def all_recipes() -> tuple[Recipe, ...]:
     return (
         *(pretraining.pretrain(*row) for row in table_3),
         *(pretraining.augreg(*row) for row in _STUDIED),
-        *(pretraining.better_plain(epochs) for epochs in (90, 150, 300)),
-        *(methods.flexivit(size) for size in ("S", "B", "L")),
+        *map(pretraining.better_plain, (90, 150, 300)),
+        *map(methods.flexivit, "SBL"),
         *(pretraining.bit_pretrain("R50x1", data) for data in ("imagenet2012", "imagenet21k")),
-        *(methods.deit_distilled(variant) for variant in methods.DEIT_MODELS),
-        *(methods.mae_pretrain(variant) for variant in methods.MAE_FINETUNED),
-        *(methods.mae_finetune(variant) for variant in methods.MAE_FINETUNED),
-        *(finetune(dataset) for dataset in TABLE_4),
+        *map(methods.deit_distilled, methods.DEIT_MODELS),
+        *map(methods.mae_pretrain, methods.MAE_FINETUNED),
+        *map(methods.mae_finetune, methods.MAE_FINETUNED),
+        *map(finetune, TABLE_4),
         *(finetune("imagenet2012", variant) for variant in ("L/16", "H/14")),
         *(finetune(d, None, "vit_jax") for d in ("imagenet2012", "cifar10", "cifar100")),
-        *(finetune(dataset, None, "augreg") for dataset in TABLE_4),
-        *(finetune(dataset, None, "big_vision") for dataset in TABLE_4),
-        *(vtab(task) for task in VTAB_TASKS),
+        *(finetune(d, None, source) for source in ("augreg", "big_vision") for d in TABLE_4),
+        *map(vtab, VTAB_TASKS),
         *(bit_hyperrule(n, 224 * 224) for n in (1000, 50_000, 1_281_167)),
         digits(),
         fashion_mnist(),
@@ -221,16 +187,11 @@ def list_recipes() -> tuple[Recipe, ...]:
 def get(name: str) -> Recipe:
     """The recipe of a name as `list_recipes` prints it, or of a cell of the augreg grid.
 
-    Args:
-        name: such as `"finetune-cifar100"` or `"digits"`.
-
     Raises:
         ValueError: no such recipe; the message lists the nearest.
     """
-    by_name = {recipe.name: recipe for recipe in all_recipes()}
-    if str(name) not in by_name and str(name).startswith("augreg-"):
-        grids = (pretraining.augreg_grid(*row) for row in _STUDIED)
-        by_name |= {recipe.name: recipe for grid in grids for recipe in grid}
+    grids = [pretraining.augreg_grid(*row) for row in _STUDIED if str(name).startswith("augreg-")]
+    by_name = {recipe.name: recipe for each in (*grids, all_recipes()) for recipe in each}
     if str(name) not in by_name:
         listed = "`keras-vit recipes` or keras_vit.recipes.list_recipes()"
         raise unknown("recipe", name, by_name, listed=listed)

@@ -2,7 +2,7 @@
 
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data.transform import Transform
-from keras_vit.recipes.datasets import TORCHVISION, big_vision, check_epochs, find_dataset
+from keras_vit.recipes.datasets import BIG_VISION, TORCHVISION, big_vision, find_dataset, passes
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 
@@ -10,16 +10,9 @@ IMAGENET = find_dataset("imagenet2012", ("imagenet2012",)).all_images()
 CROP = {"crop": "random_resized", "ratio": (3 / 4, 4 / 3), "flip": True, **TORCHVISION}
 EVAL = Transform(224, "resize_small_center", resize_small=256, **TORCHVISION)
 # DeiT's augmentation, with which masked autoencoders are fine-tuned, too.
-STRONG = {
-    "batch_size": 1024,
-    "train": Transform(224, area=(0.08, 1.0), randaugment=(2, 9), **CROP),
-    "eval": EVAL,
-    "mixup": 0.8,
-    "cutmix": 1.0,
-    "label_smoothing": 0.1,
-    "warmup_steps": round(5 * IMAGENET["examples"] / 1024),
-    "weight_decay": 0.05,
-}
+STRONG = {"mixup": 0.8, "cutmix": 1.0, "label_smoothing": 0.1, "weight_decay": 0.05, "eval": EVAL}
+STRONG["train"] = Transform(224, area=(0.08, 1.0), randaugment=(2, 9), **CROP)
+STRONG["warmup_steps"] = round(5 * IMAGENET["examples"] / 1024)
 DEIT_MODELS = ("Ti/16", "S/16", "B/16")
 MAE_AUTHORS = "He et al., 2022; facebookresearch/mae"
 # FINETUNE.md: epochs, learning rate for 256 images, layer decay, stochastic depth.
@@ -35,9 +28,8 @@ PATCH_SIZES = (48, 40, 30, 24, 20, 16, 15, 12, 10, 8)
 def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
     """DeiT on ImageNet with a distillation token: AdamW, batch 1024, strong augmentation.
 
-    It trains a `keras_vit.training.Distiller` with a teacher of your own, whose own numbers (hard
-    labels, half of the loss) are the authors' by default: theirs was a RegNetY-16GF, trained with
-    the same augmentation, of 82.9 % accuracy.
+    It trains a `keras_vit.training.Distiller` with a teacher of your own; hard labels and half of
+    the loss are the authors' and the default.
 
     Args:
         variant: `"Ti/16"`, `"S/16"` or `"B/16"`.
@@ -48,7 +40,6 @@ def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
     """
     if variant not in DEIT_MODELS:
         raise unknown("variant of DeiT", variant, DEIT_MODELS, "variant")
-    check_epochs(epochs, (300, 1000))
     return Recipe(
         name=f"deit_distilled-{variant}-{epochs}ep",
         source="Touvron et al., 2021, Table 9; facebookresearch/deit, main.py",
@@ -61,10 +52,9 @@ def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
             "The authors' learning rate begins at 1e-6 and changes once in an epoch; here it "
             "begins at 0 and changes with each update.",
         ),
-        **IMAGENET,
+        **passes(IMAGENET, epochs, 1024, (300, 1000)),
         **STRONG,
         variant=f"DeiT-{variant}-distilled",
-        steps=round(epochs * (IMAGENET["examples"] / 1024)),
         stochastic_depth=0.1,
         learning_rate=5e-4 * 1024 / 512,
     )
@@ -78,28 +68,24 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
 
     Args:
         variant: `"B/16"`, `"L/16"` or `"H/14"`.
-        epochs: passes through ImageNet, of which 40 are the warm-up; the authors' longest run has
-            1600.
+        epochs: passes through ImageNet, 40 of them the warm-up; the authors' longest run has 1600.
 
     Raises:
         ValueError: the authors trained no such model, or there are no more epochs than 40.
     """
     _check_mae(variant)
-    updates = IMAGENET["examples"] / 4096  # of an epoch
     return Recipe(
         name=f"mae_pretrain-{variant}-{epochs}ep",
         source=f"{MAE_AUTHORS}, PRETRAIN.md and main_pretrain.py; Table 8 of the paper",
         notes=("The frequencies of the authors' positions lie a little closer together.",),
-        **IMAGENET,
+        **passes(IMAGENET, positive_int(epochs, "epochs"), 4096),
         variant=variant,
         position="sincos_2d",
-        batch_size=4096,
-        steps=round(positive_int(epochs, "epochs") * updates),
         train=Transform(224, area=(0.2, 1.0), **CROP),
         eval=EVAL,
         loss="own",
         learning_rate=1.5e-4 * 4096 / 256,
-        warmup_steps=round(40 * updates),
+        warmup_steps=round(40 * IMAGENET["examples"] / 4096),
         beta2=0.95,
         weight_decay=0.05,
         # timm spares biases and norms only; these are kernels and the learned tokens.
@@ -109,9 +95,6 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
 
 def mae_finetune(variant: str = "L/16") -> Recipe:
     """Fine-tuning of a masked autoencoder's encoder on ImageNet, mean of the patches pooled.
-
-    Args:
-        variant: `"B/16"`, `"L/16"` or `"H/14"`.
 
     Raises:
         ValueError: the authors fine-tuned no such model.
@@ -127,12 +110,11 @@ def mae_finetune(variant: str = "L/16") -> Recipe:
             "The authors vary RandAugment's magnitude (standard deviation 0.5), erase random boxes "
             "(probability 0.25, within the noise), and end at a learning rate of 1e-6.",
         ),
-        **IMAGENET,
+        **passes(IMAGENET, epochs, 1024),
         **STRONG,
         variant=variant,
         architecture={"norm_after_pool": True},
         pool="mean",
-        steps=round(epochs * (IMAGENET["examples"] / 1024)),
         stochastic_depth=stochastic_depth,
         learning_rate=rate * 1024 / 256,
         layer_decay=layer_decay,
@@ -157,7 +139,6 @@ def flexivit(size: str = "B", epochs: int = 90) -> Recipe:
     Source: Beyer et al., 2023.
     """
     check_choice("size", size, ("S", "B", "L"))
-    check_epochs(epochs, (90, 300, 1000))
     images = find_dataset("imagenet21k", ("imagenet21k",)).without_held_out()
     return Recipe(
         name=f"flexivit-imagenet21k-{size}-{epochs}ep",
@@ -167,18 +148,13 @@ def flexivit(size: str = "B", epochs: int = 90) -> Recipe:
             "The authors keep kernels of 8 x 8 pixels and a position table of 7 x 7; this model is "
             "one of patches of 30 pixels, whose table is 8 x 8, and is evaluated as such.",
         ),
-        **images,
+        **passes(images, epochs, 4096, (90, 300, 1000)),
         variant=f"{size}/30",
         architecture={"interpolation": "bilinear_antialias"},
         patch_sizes=PATCH_SIZES,
-        batch_size=4096,
-        steps=round(epochs * images["examples"] / 4096),
         **big_vision(240, randaugment=(2, 10)),
         mixup=0.2,
         loss="sigmoid",
         head_bias=-10.0,
-        learning_rate=1e-3,
-        warmup_steps=10_000,
-        weight_decay=0.1,
-        clip_norm=1.0,
+        **BIG_VISION,
     )

@@ -4,7 +4,7 @@ import itertools
 
 from keras_vit.checks import check_choice
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.recipes.datasets import big_vision, check_epochs, find_dataset, vit_jax
+from keras_vit.recipes.datasets import BIG_VISION, big_vision, find_dataset, passes, vit_jax
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
@@ -40,7 +40,7 @@ _LINEAR = {"schedule": "linear", "end_learning_rate": 1e-5}
 _OF_A_DATASET = {
     "jft300m": {**_LINEAR, "weight_decay": 0.1},
     "imagenet21k": {**_LINEAR, "weight_decay": 0.03, "dropout": 0.1},
-    "imagenet2012": {"schedule": "cosine", "weight_decay": 0.3, "dropout": 0.1, "clip_norm": 1.0},
+    "imagenet2012": {"weight_decay": 0.3, "dropout": 0.1, "clip_norm": 1.0},
 }
 _ANSWER = "the authors' answer in issue 2, for B/16 on ImageNet-21k"
 _NOTES = {
@@ -84,7 +84,7 @@ def pretrain(
         raise unknown(f"variant of Table 3 on {record.name}", variant, rows, "variant")
     lengths, rate = rows[variant]
     epochs = lengths[-1] if epochs is None else epochs
-    check_epochs(epochs, lengths)
+    run = passes(record.all_images(), epochs, 4096, lengths)
     notes = ["The augmentation is not in the table; it is that of the authors' code."]
     if (record.name, variant) != ("imagenet21k", "B/16"):  # which the authors answered
         notes += _NOTES[record.name]
@@ -95,10 +95,8 @@ def pretrain(
         source="Dosovitskiy et al., 2021, Table 3; issue 2 of google-research/vision_transformer "
         "(head)",
         notes=tuple(notes),
-        **record.all_images(),
+        **run,
         variant=variant,
-        batch_size=4096,
-        steps=round(epochs * record.examples / 4096),
         **vit_jax(224),
         **_sigmoid(record),
         representation_size=VARIANTS[variant].width if variant in VARIANTS else None,
@@ -119,19 +117,15 @@ LEVELS = {
     "strong1": (0.5, (2, 20)),
     "strong2": (0.8, (2, 20)),
 }
-# The published models; the level that was chosen for a model, where it is not "medium2".
+# The published models; and those for which another level was chosen than "medium2".
 STUDIED = "Ti/16 S/32 S/16 B/32 B/16 B/8 L/16 R+Ti/16 R26+S/32 R50+L/32".split()
 CHOSEN = {
-    "imagenet2012": {"Ti/16": "light1", "S/32": "medium1"},
+    "imagenet2012": {"light1": ("Ti/16",), "medium1": ("S/32",)},
     "imagenet21k": {
-        "Ti/16": "none",
-        "R+Ti/16": "none",
-        "S/32": "none",
-        "S/16": "light1",
-        "R26+S/32": "light1",
-        "B/32": "light2",
-        "B/16": "light2",
-        "R50+L/32": "medium1",
+        "none": ("Ti/16", "R+Ti/16", "S/32"),
+        "light1": ("S/16", "R26+S/32"),
+        "light2": ("B/32", "B/16"),
+        "medium1": ("R50+L/32",),
     },
 }
 
@@ -150,8 +144,7 @@ def augreg(
         variant: one of the study's, such as `"S/16"`.
         dataset: `"imagenet21k"` or `"imagenet2012"`.
         augmentation: `"none"`, `"light1"`, `"light2"`, `"medium1"`, `"medium2"`, `"strong1"` or
-            `"strong2"`; `None` for the level that the authors chose for the model, or `"medium2"`
-            if they chose none.
+            `"strong2"`; `None` for the level that the authors chose for the model.
         weight_decay: 0.1 or 0.03, times the learning rate.
         dropout: 0.0, or 0.1 for dropout and stochastic depth of 0.1 together.
         epochs: 300; 30 is published for ImageNet-21k too.
@@ -162,23 +155,21 @@ def augreg(
     record = find_dataset(dataset, CHOSEN)
     if variant not in STUDIED:
         raise unknown("variant of the study", variant, STUDIED, "variant")
-    level = augmentation or CHOSEN[record.name].get(variant, "medium2")
+    chosen = (level for level, models in CHOSEN[record.name].items() if variant in models)
+    level = augmentation or next(chosen, "medium2")
     if level not in LEVELS:
         raise unknown("augmentation", level, LEVELS)
-    of_21k, images = record.name == "imagenet21k", record.without_held_out()
+    of_21k = record.name == "imagenet21k"
     check_choice("weight_decay", weight_decay, (0.1, 0.03))
     check_choice("dropout", dropout, (0.0, 0.1))
-    check_epochs(epochs, (300, 30) if of_21k else (300,))
     mixup, randaugment = LEVELS[level]
     return Recipe(
         name=f"augreg-{record.name}-{variant}-{epochs}ep-{level}-wd_{weight_decay}-do_{dropout}",
         source="Steiner et al., 2021, section 3; google-research/big_vision, configs/vit_i21k.py "
         "and vit_i1k.py (big_vision's wd 1e-4 is 0.1 times its learning rate)",
         notes=("The class token is pooled, as in the published files.",),
-        **images,
+        **passes(record.without_held_out(), epochs, 4096, (300, 30) if of_21k else (300,)),
         variant=variant,
-        batch_size=4096,
-        steps=round(epochs * images["examples"] / 4096),
         **big_vision(224, randaugment=randaugment),
         mixup=mixup,
         **_sigmoid(record),
@@ -186,21 +177,14 @@ def augreg(
         pool="token",
         dropout=dropout,
         stochastic_depth=dropout,
-        learning_rate=1e-3,
-        warmup_steps=10_000,
-        weight_decay=weight_decay,
-        clip_norm=1.0,
+        **{**BIG_VISION, "weight_decay": weight_decay},
     )
 
 
 def augreg_grid(
     variant: str = "B/16", dataset: str = "imagenet21k", epochs: int = 300
 ) -> tuple[Recipe, ...]:
-    """The 28 recipes of one model: seven augmentations, two decays, with and without dropout.
-
-    Args:
-        variant, dataset, epochs: as for `augreg`.
-    """
+    """The 28 recipes of one model: seven augmentations, two decays, with and without dropout."""
     cells = itertools.product(LEVELS, (0.1, 0.03), (0.0, 0.1))
     return tuple(augreg(variant, dataset, *cell, epochs) for cell in cells)
 
@@ -208,30 +192,21 @@ def augreg_grid(
 def better_plain(epochs: int = 90) -> Recipe:
     """The "better plain ViT" S/16 on ImageNet (Beyer et al., 2022): 76.5 % after 90 epochs.
 
-    Args:
-        epochs: 90, 150 or 300.
-
     Raises:
-        ValueError: another number of epochs; use `scale` for it.
+        ValueError: another length than 90, 150 or 300 epochs; use `scale` for it.
     """
-    check_epochs(epochs, (90, 150, 300))
     images = find_dataset("imagenet2012", ("imagenet2012",)).without_held_out()
     return Recipe(
         name=f"better_plain-{epochs}ep",
         source="Beyer et al., 2022; google-research/big_vision, configs/vit_s16_i1k.py",
-        **images,
+        **passes(images, epochs, 1024, (90, 150, 300)),
         variant="S/16-plain",
-        batch_size=1024,
-        steps=round(epochs * images["examples"] / 1024),
         **big_vision(224, randaugment=(2, 10)),
         mixup=0.2,
         representation_size=384,
         pool="mean",
         position="sincos_2d",
-        learning_rate=1e-3,
-        warmup_steps=10_000,
-        weight_decay=0.1,
-        clip_norm=1.0,
+        **BIG_VISION,
     )
 
 
@@ -251,18 +226,15 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
     config = "bit_i21k.py"
     settings = {"learning_rate": 0.03 * 16, "warmup_steps": 5000, **_sigmoid(record)}
     if record.name == "imagenet2012":
-        config, settings = "bit_i1k.py", {"learning_rate": 0.1 * 16, "warmup_steps": 1000}
-        settings |= {"architecture": {"version": "v1"}}
-        settings |= {"notes": ("big_vision trains version v1 of the ResNet here.",)}
-    images = record.without_held_out()
+        config, notes = "bit_i1k.py", ("big_vision trains version v1 of the ResNet here.",)
+        settings = {"learning_rate": 0.1 * 16, "warmup_steps": 1000, "notes": notes}
+        settings["architecture"] = {"version": "v1"}
     return Recipe(
         name=f"bit-{record.name}-{variant}",
         source=f"google-research/big_vision, configs/{config} (its wd is weight decay times "
         "learning rate)",
-        **images,
+        **passes(record.without_held_out(), 90, 4096),
         variant=variant,
-        batch_size=4096,
-        steps=round(90 * images["examples"] / 4096),
         **big_vision(224),
         optimizer="sgdm",
         weight_decay=1e-3,

@@ -14,7 +14,7 @@ from keras_vit.models.backbone import count_blocks
 from keras_vit.outputs import PROBLEMS
 from keras_vit.recipes import fields
 from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
-from keras_vit.recipes.heads import by_head, check_outputs, for_problem, weights_by_head
+from keras_vit.recipes.heads import by_head, check_outputs, for_problem
 from keras_vit.recipes.scaling import resized, scale
 from keras_vit.text import table, unknown
 from keras_vit.variants import POOLS, POSITIONS
@@ -37,6 +37,7 @@ class Recipe:
         variant, architecture: a published model, and pairs of arguments of the model beside it.
         examples, num_classes: images in the training split, and classes; `None` if unknown.
         batch_size, steps: images per update, and updates in the whole run.
+        accumulate: parts that the batch of an update is computed in, one after the other.
         train, eval: `keras_vit.data.Transform` of training and of evaluation images.
         mixup, cutmix: parameter of the Beta distribution of the mixing weight; 0 for none.
         augment_layers: layers of Keras or KerasCV for training batches of 0..255, before `mixup`.
@@ -52,24 +53,19 @@ class Recipe:
         head_bias, representation_size, pool, position, dropout, stochastic_depth, remat: arguments
             of the model; `None` leaves the variant's.
         optimizer: `"adam"` (`keras_vit.training.AdamW`) or `"sgdm"` (`SGDM`).
+        beta1, beta2, epsilon, momentum: of the optimizer.
         learning_rate, learning_rates: the highest learning rate, and those of the authors' sweep.
         schedule, warmup_steps, end_learning_rate, boundaries, timescale, cooldown_steps: see
             `keras_vit.training`'s schedules.
-        beta1, beta2, epsilon, momentum: of the optimizer.
         weight_decay, decayed: share per update, times the learning rate, of the variables whose
             path ends so.
-        patch_sizes: sizes of which each batch has one (`keras_vit.training.FlexiblePatches`), or
-            none for the model's own.
+        patch_sizes: sizes of which each batch has one (`keras_vit.training.FlexiblePatches`).
         clip_norm: limit of the norm of all gradients together, or `None`.
         layer_decay: factor of the learning rate from one layer to the one before it, or `None`.
         ema: momentum of the averaged weights that are evaluated, or `None`.
-        accumulate: parts that a batch is computed in, one after the other; `batch_size` images
-            still make one update.
-        precision: dtype policy of the model.
-        seed: of everything random.
+        precision, seed: dtype policy of the model, and seed of everything random.
         keep_best: whether the run ends with the weights of its best epoch on validation, by
-            `monitor`, or with those of the last one, as published runs do; or the figure that tells
-            the best one, such as `"val_breed_accuracy"` of the head `breed`.
+            `monitor`, or the figure that tells the best one, such as `"val_breed_accuracy"`.
         early_stopping: epochs without a better one after which it ends (with the best), or `None`.
 
     Raises:
@@ -137,7 +133,7 @@ class Recipe:
     class_weights: tuple[float, ...] | dict[str, tuple[float, ...]] = checked(  # noqa: RUF009
         by_head(tuple_of(positive_float)), ()
     )
-    loss_weights: dict[str, float] | tuple = checked(weights_by_head, ())  # noqa: RUF009
+    loss_weights: dict[str, float] | tuple = checked(by_head(positive_float, fields.no_weights), ())  # noqa: RUF009
 
     def __post_init__(self):
         fields.check_fields(self)
@@ -203,23 +199,21 @@ class Recipe:
         options = {
             "image_size": self.image_size,
             "num_classes": self.num_classes,
-            "dtype": None if self.precision == "float32" else self.precision,
-            **{name: getattr(self, name) or None for name in names},
-            "variable_size": True if self.patch_sizes else None,
+            "dtype": self.precision if self.precision != "float32" else None,
+            **{name: getattr(self, name) for name in names},
+            "variable_size": bool(self.patch_sizes),
         }
-        options = {name: value for name, value in options.items() if value is not None}
-        return options | dict(self.architecture)
+        return {name: value for name, value in options.items() if value} | dict(self.architecture)
 
     def make_optimizer(self, model: keras.Model | None = None) -> keras.optimizers.Optimizer:
         """A `keras_vit.training` optimizer; `layer_decay` counts the blocks of `model`."""
-        of_blocks = getattr(model, "student", model)
-        blocks = count_blocks(of_blocks) if self.layer_decay else None
+        counted = getattr(model, "student", model)
         shared = {
             "weight_decay": self.weight_decay,
             "decayed": self.decayed,
             "global_clipnorm": self.clip_norm,
             "layer_decay": self.layer_decay,
-            "num_blocks": blocks,
+            "num_blocks": count_blocks(counted) if self.layer_decay else None,
             "use_ema": self.ema is not None,
             "ema_momentum": self.ema or 0.99,
             "gradient_accumulation_steps": self.accumulate if self.accumulate > 1 else None,
@@ -231,11 +225,14 @@ class Recipe:
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """A list of what the recipe needs: patch sizes, evaluated averages, the best weights."""
-        patches, seed = self.patch_sizes, self.seed
-        flexible = [training.FlexiblePatches(patches, seed)] if patches else []
-        averages = [training.EvaluateAverages()] if self.ema is not None else []
-        best = [training.BestWeights(self.monitor, self.early_stopping)]
-        return [*flexible, *averages, *(best if self.keep_best or self.early_stopping else [])]
+        callbacks = []
+        if self.patch_sizes:
+            callbacks.append(training.FlexiblePatches(self.patch_sizes, self.seed))
+        if self.ema is not None:
+            callbacks.append(training.EvaluateAverages())
+        if self.keep_best or self.early_stopping:
+            callbacks.append(training.BestWeights(self.monitor, self.early_stopping))
+        return callbacks
 
     def compile(self, model: keras.Model, **options: Any) -> keras.Model:
         """Compiles a model with the optimizer, loss and metrics of the recipe, and returns it.
@@ -254,10 +251,10 @@ class Recipe:
         if isinstance(self.problem, dict):
             check_outputs(self, model)
             # Weighted ones leave out what has no label. All heads are named, as Keras asks for.
-            made |= {"weighted_metrics": self.metrics()}
-            made |= {"loss_weights": dict.fromkeys(self.problem, 1.0) | dict(self.loss_weights)}
+            made["weighted_metrics"] = self.metrics()
+            made["loss_weights"] = dict.fromkeys(self.problem, 1.0) | dict(self.loss_weights)
         else:
-            made |= {"metrics": self.metrics()}
+            made["metrics"] = self.metrics()
         model.compile(**{**made, **options})
         return model
 
@@ -285,9 +282,7 @@ class Recipe:
                 made[name] = Transform(**of)
         return cls(**made)
 
-    def table(self) -> list[tuple[str, str]]:
-        """The settings that matter as a list of (field, value), both strings."""
-        return fields.settings(self)
+    table = fields.settings
 
     def __str__(self):
         return table(self.table(), left=2)

@@ -17,8 +17,8 @@ def scale(
     With k times the batch, the run sees as many images: steps, warm-up, boundaries and so on are
     divided by k, and per update
 
-    - the learning rate, and those of the sweep, are multiplied by k under SGD (Goyal et al., 2017;
-      the authors of BiT), and by √k under Adam (Malladi et al., 2022);
+    - the learning rates are multiplied by k under SGD (Goyal et al., 2017; the authors of BiT), and
+      by √k under Adam (Malladi et al., 2022);
     - the weight decay is multiplied by √k under Adam, so that a kernel shrinks as much in the
       whole run as before (under SGD it does so by itself);
     - the momentum of the averaged weights is taken to the power of k (Busbridge et al., 2023),
@@ -33,8 +33,7 @@ def scale(
         epochs: passes through the training images, instead of `steps`.
 
     Raises:
-        ValueError: a number is not positive, both `steps` and `epochs` are given, or `epochs`
-            without a known number of images.
+        ValueError: a number is not positive, or `epochs` beside `steps` or for unknown images.
     """
     batch_size = positive_int(recipe.batch_size if batch_size is None else batch_size, "batch_size")
     k = batch_size / recipe.batch_size
@@ -71,8 +70,8 @@ def scale(
 
 def resized(transform, image_size):
     """The transform for another image size; what it cuts from grows in proportion."""
-    if transform.resize_small is None:
-        return dataclasses.replace(transform, image_size=image_size)
-    factor = max(image_size) / max(transform.image_size)
-    small = max(round(transform.resize_small * factor), max(image_size))
+    small = transform.resize_small
+    if small is not None:
+        factor = max(image_size) / max(transform.image_size)
+        small = max(round(small * factor), max(image_size))
     return dataclasses.replace(transform, image_size=image_size, resize_small=small)

@@ -1,6 +1,8 @@
 """What a run costs, before it is begun: parameters, products, memory, the time of an epoch."""
 
+import contextlib
 import dataclasses
+import functools
 import math
 import os
 import time
@@ -14,7 +16,6 @@ TIMED = 3  # updates, after one that compiles and reads ahead
 SLOTS = {"adam": 2, "sgdm": 1}  # numbers that an optimizer keeps for one that is trained
 # An update is timed with so many images at most, on a CPU: about ten seconds on two cores.
 MOST_MACS, MOST_BYTES = 2e11, 2e9
-_COUNTS = (1e12, "trillion"), (1e9, "billion"), (1e6, "million")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,24 +23,20 @@ class Cost:
     """What a run with a model costs; printing it shows a table.
 
     Attributes:
-        model, architecture: its name, and what it is made of, as text.
+        model: its name, and what it is made of, as text.
         parameters, trained: numbers in the model, and those of them that are trained.
-        macs: multiply-accumulates of the forward pass for one image by formula; `None` for a ResNet
-            or a hybrid.
+        macs: multiply-accumulates of the forward pass for one image; `None` with a ResNet.
         weights, gradients, optimizer: bytes of these, counted.
-        activations: bytes that the blocks keep for the gradients of a batch, computed; `None` where
-            `macs` is.
-        seconds: of one image in an update, measured; `None` where it was not.
-        timed: what was timed, and where, as text; or why nothing was.
-        available: bytes of memory of the machine, where it computes on a CPU, or `None`.
-        peak: bytes of memory that this process has had at most, with all it has imported; `None`
-            where the system does not say.
+        activations: bytes that the blocks keep for the gradients of a batch; `None` as `macs` is.
         updates, batch_size, steps_per_epoch: of the run.
         images: what happens to those of training and of tests, as text.
+        seconds: of one image in an update, measured; `None` where it was not.
+        timed: what was timed, and where, as text; or why nothing was.
+        available, peak: bytes of memory of the machine, where it computes on a CPU, and those that
+            this process has had at most; `None` where the system does not say.
     """
 
     model: str
-    architecture: str
     parameters: int
     trained: int
     macs: int | None
@@ -56,40 +53,40 @@ class Cost:
     available: int | None = None
     peak: int | None = None
 
+    @property
+    def state(self):
+        """Bytes of weights, gradients and optimizer."""
+        return self.weights + self.gradients + self.optimizer
+
     def __str__(self):
         macs, kept = "not counted for a ResNet", "unknown for a ResNet"
         if self.macs is not None:
-            macs = f"{_text(self.macs, _COUNTS)} multiply-accumulates for an image, forward"
+            macs = f"{_products(self.macs)} multiply-accumulates for an image, forward"
             kept = f"about {_bytes(self.activations)}, computed"
-        state = self.weights + self.gradients + self.optimizer
-        memory = (
-            f"weights {_bytes(self.weights)}, gradients {_bytes(self.gradients)}, "
-            f"optimizer {_bytes(self.optimizer)}; counted"
-        )
+        weights, gradients, slots = map(_bytes, (self.weights, self.gradients, self.optimizer))
         epochs = self.updates / max(self.steps_per_epoch, 1)
-        rows = [
-            ("model", f"{self.model}: {self.architecture}"),
-            ("parameters", f"{self.parameters:,}, {self.trained:,} of them trained"),
-            ("computation", macs),
-            ("run", f"{self.updates:,} updates of {self.batch_size} images, {epochs:.4g} epochs"),
-            ("training images", self.images[0]),
-            ("test images", self.images[1]),
-            ("memory", memory),
-            ("activations", f"{kept}: what a batch keeps for its gradients"),
-        ]
-        needed = state + (self.activations or 0)
+        rows = {
+            "model": self.model,
+            "parameters": f"{self.parameters:,}, {self.trained:,} of them trained",
+            "computation": macs,
+            "run": f"{self.updates:,} updates of {self.batch_size} images, {epochs:.4g} epochs",
+            **dict(zip(("training images", "test images"), self.images)),
+            "memory": f"weights {weights}, gradients {gradients}, optimizer {slots}; counted",
+            "activations": f"{kept}: what a batch keeps for its gradients",
+        }
+        needed = self.state + (self.activations or 0)
         if self.available and needed > self.available:
             sizes = f"{_bytes(needed)} are needed and {_bytes(self.available)} are there"
-            rows.append(("too large", f"{sizes}; accumulate=2 halves the activations"))
+            rows["too large"] = f"{sizes}; accumulate=2 halves the activations"
         if self.peak:
-            rows.append(("this process", f"{_bytes(self.peak)} at most so far, measured"))
-        if self.seconds is None:
-            return table([*rows, ("time", f"not measured: {self.timed}")], left=2)
-        update = self.seconds * self.batch_size
-        epoch, run = update * self.steps_per_epoch, update * self.updates
-        spans = f"{_span(update)} for an update, {_span(epoch)} for an epoch, {_span(run)} in all"
-        rows += [("time", f"about {spans}, tests apart"), ("measured", self.timed)]
-        return table(rows, left=2)
+            rows["this process"] = f"{_bytes(self.peak)} at most so far, measured"
+        rows["time"] = f"not measured: {self.timed}"
+        if self.seconds is not None:
+            counts = (1, self.steps_per_epoch, self.updates)
+            update, epoch, run = (_span(self.seconds * self.batch_size * n) for n in counts)
+            spans = f"{update} for an update, {epoch} for an epoch, {run} in all"
+            rows |= {"time": f"about {spans}, tests apart", "measured": self.timed}
+        return table([*rows.items()], left=2)
 
 
 def count(model, recipe, steps_per_epoch):
@@ -100,24 +97,22 @@ def count(model, recipe, steps_per_epoch):
 
     Source: Korthikanti et al., 2022, section 4.1, for what a block keeps, here without dropout.
     """
-    numbers = sum(math.prod(v.shape) for v in model.weights)
-    trained = sum(math.prod(v.shape) for v in model.trainable_weights)
+    v, parameters = model.variant, model.count_params()
+    trained = sum(math.prod(variable.shape) for variable in model.trainable_weights)
     size = 8 if recipe.precision == "float64" else 4  # mixed precision keeps float32, too
     slots = SLOTS[recipe.optimizer] + (recipe.ema is not None) + (recipe.accumulate > 1)
     macs = activations = None
-    if isinstance(v := model.variant, Variant) and v.stem is None:
+    if isinstance(v, Variant) and v.stem is None:
         macs = vit_products(v, model.image_size, model.channels)
         macs += v.width * sum(keras.tree.flatten(model.num_classes))  # of one head or of several
-        halved = recipe.precision.startswith("mixed")
-        numbers_kept = _kept(v, model.image_size, recipe.remat) * recipe.micro_batch_size
-        activations = numbers_kept * (2 if halved else size)
+        kept = _kept(v, model.image_size, recipe.remat) * recipe.micro_batch_size
+        activations = kept * (2 if recipe.precision.startswith("mixed") else size)
     return Cost(
-        model=model.name,
-        architecture=_architecture(v),
-        parameters=numbers,
+        model=f"{model.name}: {_architecture(v)}",
+        parameters=parameters,
         trained=trained,
         macs=macs,
-        weights=size * numbers,
+        weights=size * parameters,
         gradients=size * trained,
         optimizer=size * trained * slots,
         activations=activations,
@@ -134,15 +129,15 @@ def measured(cost, model, load):
     Args:
         load: a function from a batch size to the pipeline of the training images.
     """
-    accelerator = _accelerator()
-    micro = images = load().batch_size
-    state = cost.weights + cost.gradients + cost.optimizer
-    if accelerator is None:
+    device, micro = _accelerator(), load().batch_size
+    images = micro
+    if device is None:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        device, cost = f"a CPU with {cores} cores", dataclasses.replace(cost, available=_memory())
         each = (cost.activations or 0) / micro
         most = [MOST_MACS / 3 / cost.macs, MOST_BYTES / each] if cost.macs else [8]
         images = max(1, min(micro, *map(int, most)))
-        cost = dataclasses.replace(cost, available=_memory())
-        if cost.available and state + each * images > 0.8 * cost.available:
+        if cost.available and cost.state + each * images > 0.8 * cost.available:
             memory = _bytes(cost.available)
             text = f"it takes more than the {memory} of memory that this machine has"
             return dataclasses.replace(cost, timed=text)
@@ -152,8 +147,6 @@ def measured(cost, model, load):
     for batch in batches:
         model.train_on_batch(*batch)
     seconds = (time.perf_counter() - begin) / TIMED / images
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    device = accelerator or f"a CPU with {cores} cores"
     timed = f"{TIMED} updates of {images} images, {keras.backend.backend()}, {device}"
     return dataclasses.replace(cost, seconds=seconds, timed=timed, peak=_peak())
 
@@ -175,14 +168,27 @@ def vit_products(
     v = get_variant(variant)
     if v.stem is not None:
         raise ValueError(f"The stem of a hybrid has no formula. Received: variant={variant!r}.")
+    tokens, seen, hidden = _sizes(v, image_size)
+    embedding = (tokens - v.learned_tokens) * math.prod(v.patch_size) * channels * v.width
+    linear = v.block_layers * tokens * v.width * (4 * v.width + hidden)
+    return embedding + linear + v.depth * 2 * tokens * seen * v.width
+
+
+def _kept(v, image_size, remat):
+    """Numbers that the blocks keep of one image for the gradients."""
+    tokens, seen, hidden = _sizes(v, image_size)
+    if remat:  # the input of each block
+        return v.block_layers * tokens * v.width
+    # Inputs of norms (2), of query, key and value (1), these (3), inputs of both projections (2).
+    return v.block_layers * tokens * (8 * v.width + hidden + v.num_heads * seen)
+
+
+def _sizes(v, image_size):
+    """Tokens of an image, those that each attends to, and widths of the MLP's products in all."""
     rows, columns = v.grid(image_size)
-    patches, width = rows * columns, v.width
-    tokens = patches + v.learned_tokens
+    tokens = rows * columns + v.learned_tokens
     seen = rows + columns if v.block == "axial" else tokens
-    products = {"mlp": 2, "swiglu": 3}[v.mlp]
-    embedding = patches * math.prod(v.patch_size) * channels * width
-    linear = v.block_layers * tokens * width * (4 * width + products * v.mlp_dim)
-    return embedding + linear + v.depth * 2 * tokens * seen * width
+    return tokens, seen, {"mlp": 2, "swiglu": 3}[v.mlp] * v.mlp_dim
 
 
 _CROPS = {  # of training, see `keras_vit.data.Transform`
@@ -196,27 +202,14 @@ _CROPS = {  # of training, see `keras_vit.data.Transform`
 
 def _in_words(transform):
     """What a transform of training does to an image, as text."""
-    low, high = transform.area
-    area = f"{low:.0%} to {high:.0%}"
+    area = "{:.0%} to {:.0%}".format(*transform.area)
     crop = _CROPS.get(transform.crop, transform.crop.replace("_", " "))
     names = [name if isinstance(name, str) else name[0] for name in transform.augment]
     names += [name for name in ("affine", "randaugment") if getattr(transform, name)]
     if transform.flip:
         names = ["half of them mirrored", *names]
-    cut = crop.format(area=area, small=transform.resize_small)
-    return ", ".join([f"{cut}, to {'{} x {}'.format(*transform.image_size)}", *names])
-
-
-def _kept(v, image_size, remat):
-    """Numbers that the blocks keep of one image for the gradients."""
-    rows, columns = v.grid(image_size)
-    tokens = rows * columns + v.learned_tokens
-    if remat:  # the input of each block
-        return v.block_layers * tokens * v.width
-    seen = rows + columns if v.block == "axial" else tokens
-    hidden = {"mlp": 2, "swiglu": 3}[v.mlp] * v.mlp_dim
-    # Inputs of norms (2), of query, key and value (1), these (3), inputs of both projections (2).
-    return v.block_layers * tokens * (8 * v.width + hidden + v.num_heads * seen)
+    size = "to {} x {}".format(*transform.image_size)
+    return ", ".join([crop.format(area=area, small=transform.resize_small), size, *names])
 
 
 def _architecture(v):
@@ -246,33 +239,29 @@ def _accelerator():
 
 def _memory():
     """Bytes of memory of this machine, or `None` where the system does not say."""
-    try:
+    with contextlib.suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _peak():
     """Bytes that this process has had in memory at most, or `None` where nothing says so."""
-    try:
+    with contextlib.suppress(ImportError):  # on Windows
         import resource
-    except ImportError:  # Windows
-        return None
-    unit = 1 if os.uname().sysname == "Darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+        unit = 1 if os.uname().sysname == "Darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _text(number, units, least=1.0, below="{:,}"):
+def _in_units(number, units, least=1.0, below="{:,}"):
     """A number in three digits, in the first of the units that it has `least` of."""
-    for unit, name in units:
+    for name, unit in units.items():
         if number >= least * unit:
             return f"{number / unit:.3g} {name}"
     return below.format(number)
 
 
-def _bytes(number):
-    return _text(number, ((1e9, "GB"), (1e6, "MB")), below="{} bytes")
-
-
-def _span(seconds):
-    return _text(seconds, ((86_400, "days"), (3600, "h"), (60, "min")), 1.5, below="{:.2g} s")
+_products = functools.partial(_in_units, units={"trillion": 1e12, "billion": 1e9, "million": 1e6})
+_bytes = functools.partial(_in_units, units={"GB": 1e9, "MB": 1e6}, below="{} bytes")
+_span = functools.partial(
+    _in_units, units={"days": 86_400, "h": 3600, "min": 60}, least=1.5, below="{:.2g} s"
+)

@@ -16,6 +16,8 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.training.checkpoint import value_of
 from keras_vit.training.losses import DistillationLoss, SoftmaxLoss
 
+_MODELS, _PREPROCESSING = ("student", "teacher"), ("preprocessing", "teacher_preprocessing")
+_OF_DISTANCE = ("hard", "temperature", "mean_over_classes")
 _CROSSENTROPIES = (keras.losses.CategoricalCrossentropy, keras.losses.SparseCategoricalCrossentropy)
 
 
@@ -26,12 +28,9 @@ class Distiller(Trainer, keras.Model):
     The loss is (1 - alpha) times the cross-entropy with the labels plus alpha times the distance
     from the teacher. A student with a distillation token (`distillation=True`) learns from the
     labels by its class token's head, and from the teacher by its distillation token's; any other by
-    the one head that it has. The images are augmented once, for both.
-
-    In evaluation and prediction the teacher takes no part: loss, metrics and outputs are those of
-    the student, whose two heads are averaged. In training there is another metric, `agreement`, the
-    share of the images in which both find the same class. The student is trained in place:
-    afterwards `distiller.student` is a model as any other, and is saved without the teacher.
+    the one head that it has. The teacher takes part in training alone, which has a metric
+    `agreement`, the share of the images in which both find the same class. Afterwards
+    `distiller.student` is a model as any other, and is saved without the teacher.
 
     Shapes: (batch, height, width, channels) -> (batch, classes) logits of the student; in training
     a dict of these ("logits"), of what learns from the labels ("labelled") and from the teacher
@@ -39,18 +38,16 @@ class Distiller(Trainer, keras.Model):
 
     Args:
         student: a `keras_vit.VisionTransformer`, or another Functional model of images that gives
-            logits.
+            logits; it is trained in place.
         teacher: any built Keras model of images with the same classes in the same order. It is
             frozen, in place, and runs as in inference.
         alpha: share of the teacher in the loss, in [0, 1].
         hard, temperature, mean_over_classes: see `DistillationLoss`.
-        from_logits: whether the teacher gives logits; otherwise probabilities. `"auto"` asks the
-            teacher: one that ends with a softmax gives probabilities.
+        from_logits: whether the teacher gives logits, or probabilities; `"auto"` asks the teacher.
         preprocessing: the `keras_vit.preprocessing.Preprocessing` whose mean and standard deviation
-            the images have that come in; by default the student's. (Those of
-            `keras_vit.data.pipeline` are in [-1, 1] as a rule: `Preprocessing()`.)
-        teacher_preprocessing: the same of the images that the teacher wants: they are converted in
-            the graph. By default its own, if it is a model of this library, or that of the images.
+            the images have that come in; by default the student's.
+        teacher_preprocessing: the same of the images that the teacher wants, converted in the
+            graph; by default its own, or that of the images where it has none.
         teacher_size: int or (height, width) in pixels of the images that the teacher gets, resized
             in the graph (bilinear, with antialiasing); by default what its input demands.
 
@@ -86,12 +83,12 @@ class Distiller(Trainer, keras.Model):
         self.distance = DistillationLoss(
             hard, temperature, mean_over_classes, dtype=student.variable_dtype
         )
-        self.preprocessing = preprocessing or getattr(student, "preprocessing", Preprocessing())
-        self.teacher_preprocessing = teacher_preprocessing or getattr(
-            teacher, "preprocessing", self.preprocessing
-        )
-        if teacher_size is None:
-            self.teacher_size = _fixed_size(teacher)
+        of_images = preprocessing or getattr(student, "preprocessing", Preprocessing())
+        of_teacher = teacher_preprocessing or getattr(teacher, "preprocessing", of_images)
+        self.preprocessing, self.teacher_preprocessing = of_images, of_teacher
+        if teacher_size is None:  # that of its input, unless it takes any
+            sizes = (tuple(x.shape[1:3]) for x in getattr(teacher, "inputs", None) or ())
+            self.teacher_size = next((size for size in sizes if None not in size), None)
         else:
             self.teacher_size = pair(teacher_size, "teacher_size")
         _check_fit(student, teacher, self.teacher_size)
@@ -105,8 +102,7 @@ class Distiller(Trainer, keras.Model):
             both = [student.get_layer(each).output for each in ("head", "head_distillation")]
             heads = keras.Model(student.inputs, both)
         self._get_heads = lambda: heads  # Keras does not look into a closure: layers count once
-        channels = student.inputs[0].shape[-1]
-        self._change = _change_of_values(self.preprocessing, self.teacher_preprocessing, channels)
+        self._change = _change_of_values(of_images, of_teacher, student.inputs[0].shape[-1])
         self.built = True
 
     @property
@@ -116,7 +112,6 @@ class Distiller(Trainer, keras.Model):
 
     @property
     def output_shape(self):
-        """(None, classes)."""
         return self.student.output_shape
 
     def describe(self):
@@ -124,18 +119,15 @@ class Distiller(Trainer, keras.Model):
         digits = 0
         for variable in self.teacher.weights:
             digits = zlib.crc32(np.ascontiguousarray(value_of(variable)).data, digits)
-        config = self.get_config()
-        del config["student"], config["teacher"], config["name"]
+        config = {k: v for k, v in self.get_config().items() if k not in (*_MODELS, "name")}
         return {**config, "teacher_weights": digits}
 
     def compile(self, optimizer="adam", loss=None, metrics=None, **kwargs):
-        """As in Keras.
+        """As in Keras; metrics see labels and the student's logits.
 
         Args:
-            optimizer, metrics: as in Keras; metrics see labels and the student's logits.
             loss: `keras_vit.training.SoftmaxLoss`, which is the default, or Keras's (sparse)
                 categorical cross-entropy with `from_logits=True`; it may smooth labels.
-            **kwargs: of `keras.Model.compile`.
 
         Raises:
             ValueError: another loss, such as a sigmoid's.
@@ -161,12 +153,8 @@ class Distiller(Trainer, keras.Model):
         else:
             labelled, distilled = heads(self.student.check_images(images), training=True)
             logits = (labelled + distilled) / 2
-        return {
-            "logits": logits,
-            "labelled": labelled,
-            "distilled": distilled,
-            "teacher": self.teach(images),
-        }
+        outputs = {"logits": logits, "labelled": labelled, "distilled": distilled}
+        return outputs | {"teacher": self.teach(images)}
 
     def teach(self, images):
         """The teacher's logits of images as the student takes them, without a gradient."""
@@ -197,34 +185,21 @@ class Distiller(Trainer, keras.Model):
         return super().compute_metrics(x, y, y_pred["logits"], sample_weight)
 
     def get_config(self):
-        return {
-            "student": keras.saving.serialize_keras_object(self.student),
-            "teacher": keras.saving.serialize_keras_object(self.teacher),
-            "alpha": self.alpha,
-            "hard": self.distance.hard,
-            "temperature": self.distance.temperature,
-            "mean_over_classes": self.distance.mean_over_classes,
-            "from_logits": self.from_logits,
-            "preprocessing": self.preprocessing.to_config(),
-            "teacher_preprocessing": self.teacher_preprocessing.to_config(),
-            "teacher_size": self.teacher_size,
-            "name": self.name,
-        }
+        config = {name: getattr(self, name) for name in ("alpha", "from_logits", "teacher_size")}
+        config |= {name: getattr(self.distance, name) for name in _OF_DISTANCE}
+        config |= {name: getattr(self, name).to_config() for name in _PREPROCESSING}
+        for role in _MODELS:
+            config[role] = keras.saving.serialize_keras_object(getattr(self, role))
+        return config | {"name": self.name}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         made = dict(config)
-        for role in ("student", "teacher"):
-            made[role] = keras.saving.deserialize_keras_object(made[role], custom_objects)
-        for role in ("preprocessing", "teacher_preprocessing"):
-            made[role] = Preprocessing.from_config(made[role])
+        for role in _MODELS:
+            made[role] = keras.saving.deserialize_keras_object(config[role], custom_objects)
+        for name in _PREPROCESSING:
+            made[name] = Preprocessing.from_config(config[name])
         return cls(**made)
-
-
-def _fixed_size(model):
-    """(height, width) of the images that a model takes, or `None` where it takes any."""
-    sizes = {tuple(x.shape[1:3]) for x in getattr(model, "inputs", None) or ()}
-    return next((size for size in sizes if None not in size), None)
 
 
 def _check_fit(student, teacher, teacher_size):
@@ -257,8 +232,7 @@ def _check_fit(student, teacher, teacher_size):
     if outputs != [logits[0][1:]]:
         raise ValueError(
             "The teacher must give one value for each class of the student. Received: "
-            f"{teacher.name!r} with outputs {outputs} for an image, {student.name!r} with "
-            f"{logits[0][1:]}."
+            f"{teacher.name!r} with outputs {outputs}, {student.name!r} with {logits[0][1:]}."
         )
     names = [getattr(model, "class_names", None) for model in (student, teacher)]
     if None not in names and tuple(names[0]) != tuple(names[1]):

@@ -36,10 +36,9 @@ class EvaluateAverages(keras.callbacks.Callback):
     """Lets the evaluation within `fit` see the averaged weights.
 
     Training goes on with the model's own weights; a `fit` that comes to its end leaves the averages
-    in the model. Where an error or Ctrl-C ends an evaluation within `model.fit`, they stay in the
-    model until `return_weights(model)` or the next `fit` with such a callback;
-    `keras_vit.training.fit` returns the weights by itself. (`keras.callbacks.SwapEMAWeights` would
-    train on the averages after an evaluation that was interrupted, or after `predict`.)
+    in the model. Where an error or Ctrl-C ends an evaluation within `model.fit`, they stay until
+    `return_weights(model)` or the next `fit` with such a callback; `keras_vit.training.fit` returns
+    the weights by itself. (`keras.callbacks.SwapEMAWeights` would train on the averages then.)
     """
 
     def on_train_begin(self, logs=None):

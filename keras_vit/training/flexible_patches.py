@@ -12,28 +12,22 @@ class FlexiblePatches(keras.callbacks.Callback):
     """A callback of `fit`, by which each batch has patches of another size (FlexiViT).
 
     Each batch is trained within `VisionTransformer.cut_into` one of the sizes, so that the patch
-    kernels and the position embedding get gradients from every size. Evaluation and prediction
-    have the patch size of the model, and so has the model that is saved;
-    `keras_vit.resize(model, patch_size=..., patch_interpolation="bilinear")` makes one of another
-    size.
-
-    The size of a batch is a function of the seed, the epoch and the number of the batch in it, so
-    that a run which is continued draws the same sizes as one without a break. Each size is
-    compiled once.
+    kernels and the position embedding get gradients from every size. Evaluation, prediction and the
+    saved model have the patch size of the model; `keras_vit.resize` makes one of another size. The
+    size of a batch is a function of seed, epoch and batch, so that a run which is continued draws
+    the same sizes as one without a break.
 
     Args:
         patch_sizes: sizes in pixels, each with the same probability; each must divide the images.
         seed: of the draws.
-        interpolation: how patches are resized, the method of `VisionTransformer.cut_into`.
     """
 
-    def __init__(self, patch_sizes: Sequence[int], seed: int = 0, interpolation: str = "bilinear"):
+    def __init__(self, patch_sizes: Sequence[int], seed: int = 0):
         super().__init__()
         self.patch_sizes = tuple(positive_int(size, "patch_sizes") for size in patch_sizes)
         if not self.patch_sizes:
             raise ValueError("patch_sizes must have at least one size. Received: none.")
-        self.seed, self.interpolation = seed, interpolation
-        self.epoch, self.trained, self.programs = 0, None, {}
+        self.seed, self.epoch, self.trained, self.programs = seed, 0, None, {}
 
     def drawn(self, epoch, batch):
         """The patch size of a batch, both numbers counted from 0."""
@@ -54,5 +48,4 @@ class FlexiblePatches(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         size = self.drawn(self.epoch, batch)
-        cut = self.trained.cut_into(size, self.interpolation)
-        self.trained.train_next_batch_within(cut, self.programs, size)
+        self.trained.train_next_batch_within(self.trained.cut_into(size), self.programs, size)

@@ -20,21 +20,15 @@ class TrainableSummary:
         layers: (name, frozen parameters, trained parameters) of each top-level layer.
         changed: paths of the variables that the call froze or unfroze.
         compiled: whether the model had been compiled before, and must be again.
+        frozen, trainable: parameters that are not trained, and those that are.
     """
 
     layers: tuple[tuple[str, int, int], ...]
     changed: tuple[str, ...]
     compiled: bool
 
-    @property
-    def frozen(self):
-        """Parameters that are not trained."""
-        return sum(frozen for _, frozen, _ in self.layers)
-
-    @property
-    def trainable(self):
-        """Parameters that are trained."""
-        return sum(trained for _, _, trained in self.layers)
+    frozen = property(lambda self: sum(frozen for _, frozen, _ in self.layers))
+    trainable = property(lambda self: sum(trained for _, _, trained in self.layers))
 
     def __str__(self):
         rows = [*self.layers, ("total", self.frozen, self.trainable)]
@@ -55,13 +49,6 @@ def freeze(model: keras.Model, patterns: str | Sequence[str]) -> TrainableSummar
 
     Layers that are frozen as a whole also have `layer.trainable` False. A saved model of this
     library keeps what is frozen. Compile the model afterwards.
-
-    Args:
-        model: a built Keras model.
-        patterns: a pattern or several.
-
-    Returns:
-        A `TrainableSummary`.
 
     Raises:
         ValueError: the model is not built, or a pattern selects nothing; names the nearest.
@@ -97,9 +84,7 @@ def select(candidates, patterns):
 def paths(model):
     """Path of each variable below the model -> the variable."""
     if not model.built:
-        raise ValueError(
-            f"The model is not built. Received: {model.name!r}; call it on a batch first."
-        )
+        raise ValueError(f"The model is not built. Received: {model.name!r}; call it on a batch.")
     return _by_path(model, model.weights, lambda network: network.weights)
 
 
@@ -141,9 +126,14 @@ def frozen_paths(model):
 
 
 def set_frozen(model, frozen):
-    """Freezes the variables with the paths `frozen` and trains all others that can be trained."""
+    """Freezes the variables with the paths `frozen` and trains all others.
+
+    Those that gradients cannot change, such as moving averages, are never trained.
+    """
     before, compiled, counts = frozen_paths(model), model.compiled, {}
-    train_all(model)
+    # On TensorFlow, setting the value that a layer has already does not reach its variables.
+    model.trainable = False
+    model.trainable = True
     for path, variable in paths(model).items():
         if path in frozen and variable.trainable:
             variable.trainable = False
@@ -156,10 +146,3 @@ def set_frozen(model, frozen):
     layers = tuple((name, *count) for name, count in counts.items())
     ordered = tuple(path for path in paths(model) if path in changed)
     return TrainableSummary(layers, ordered, compiled and bool(changed))
-
-
-def train_all(model):
-    """Trains every variable that gradients can change, which moving averages are not."""
-    # On TensorFlow, setting the value that a layer has already does not reach its variables.
-    model.trainable = False
-    model.trainable = True

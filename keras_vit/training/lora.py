@@ -12,20 +12,13 @@ from keras import ops
 
 from keras_vit.checks import positive_int
 from keras_vit.models.backbone import backbones, outside
-from keras_vit.training.freeze import (
-    TrainableSummary,
-    layer_paths,
-    paths,
-    select,
-    set_frozen,
-    train_all,
-)
+from keras_vit.training.freeze import TrainableSummary, layer_paths, paths, select, set_frozen
 from keras_vit.weights.files import read_npz
 from keras_vit.weights.save import write_npz
 
 Model = TypeVar("Model", bound=keras.Model)
 
-_FACTORS = ("/lora_kernel_a", "/lora_kernel_b")
+_DENSE = (keras.layers.Dense, keras.layers.EinsumDense)
 _RANKS = "lora"  # the entry of an adapter file that is no variable
 
 
@@ -39,32 +32,28 @@ def enable_lora(
     """Adds a trained product of two small matrices to kernels that stay as they are.
 
     A kernel W becomes W + (alpha / rank) A B with B zero at first, so that the model computes
-    what it did. A has the shape of W with `rank` in place of the last axis; for the query, key
-    and value projections, whose last axis is the width of a head, that is one product per head
-    with a common B. Everything else is frozen, biases included, but for what `train` selects.
+    what it did. A has the shape of W with `rank` in place of the last axis; query, key and value,
+    whose last axis is the width of a head, have one product per head with the same B. Everything
+    else is frozen, biases included, but for what `train` selects. Compile the model afterwards.
 
     A saved model of this library keeps the parts and opens with LoRA. Of other models, Keras saves
     the sum, which it rounds to half precision under a mixed dtype policy.
 
     Args:
-        model: a built Keras model; it is changed in place. Compile it afterwards.
+        model: a built Keras model; it is changed in place.
         rank: columns of A and rows of B.
         patterns: which layers, as in `keras_vit.training.freeze`; of those, the dense ones.
         alpha: strength of the product, `rank` if not given, so that the factor is 1.
-        train: patterns of variables that are trained as well; `()` for none. `None` for those of
-            the head, or of both heads, and what a user's model has around its `keras_vit.backbone`.
-
-    Returns:
-        A `TrainableSummary`.
+        train: patterns of variables that are trained as well; `None` for those of the heads, and
+            what a user's model has around its `keras_vit.backbone`.
 
     Raises:
         ValueError: a pattern selects no dense layer, the rank exceeds a kernel's, or LoRA is on.
     """
     rank, dense = positive_int(rank, "rank"), _dense_layers(model)
     also_trained = _trained_beside(model) if train is None else select(paths(model), train)
-    chosen = select(dense, patterns)
-    for path in chosen:
-        layer = dense[path]
+    chosen = {path: dense[path] for path in select(dense, patterns)}
+    for path, layer in chosen.items():
         *into, out = layer.kernel.shape
         if layer.lora_enabled:
             raise ValueError(
@@ -76,12 +65,12 @@ def enable_lora(
                 f"rank must not exceed that of the kernels. Received: rank={rank}, and {path!r} of "
                 f"shape {tuple(layer.kernel.shape)}; choose at most {largest}, or other patterns."
             )
-    for path in chosen:
-        dense[path].enable_lora(rank, lora_alpha=alpha)
-    adapted = adapted_layers(model)
+    for layer in chosen.values():
+        layer.enable_lora(rank, lora_alpha=alpha)
+    adapted, variables = adapted_layers(model), set(paths(model))
     trained = {path for path in also_trained if path.removesuffix("/kernel") not in adapted}
-    trained |= {path for path in paths(model) if path.endswith(_FACTORS)}
-    return set_frozen(model, set(paths(model)) - trained)
+    trained |= {path for path in variables if path.endswith(("/lora_kernel_a", "/lora_kernel_b"))}
+    return set_frozen(model, variables - trained)
 
 
 def _trained_beside(model):
@@ -94,8 +83,7 @@ def _trained_beside(model):
 
 
 def _dense_layers(model):
-    dense = (keras.layers.Dense, keras.layers.EinsumDense)
-    return {path: layer for path, layer in layer_paths(model).items() if isinstance(layer, dense)}
+    return {path: layer for path, layer in layer_paths(model).items() if isinstance(layer, _DENSE)}
 
 
 def adapted_layers(model, required=False):
@@ -106,29 +94,31 @@ def adapted_layers(model, required=False):
     return adapted
 
 
+def _ranks(model, required=False):
+    adapted = adapted_layers(model, required)
+    return {path: [layer.lora_rank, layer.lora_alpha] for path, layer in adapted.items()}
+
+
 def merge_lora(model: Model) -> Model:
     """A new model without LoRA that computes the same, everything in it trainable.
 
     The sums are taken in the precision of the variables; those of quantised kernels are quantised.
-
-    Args:
-        model: a model with LoRA; it stays as it is.
+    The model itself stays as it is.
 
     Raises:
         ValueError: the model has no LoRA.
     """
     adapted = adapted_layers(model, required=True)
     merged = type(model).from_config(_without_lora(model.get_config()))
-    train_all(merged)
+    set_frozen(merged, ())
     values, twins = paths(model), layer_paths(merged)
     for path, variable in paths(merged).items():
         variable.assign(ops.copy(values[path]))  # JAX lets `predict` of one use up what both hold
     for path, layer in adapted.items():
         twin = twins[path]
         if layer.quantization_mode:  # Keras quantises the sum
-            store, is_dense = {}, isinstance(layer, keras.layers.Dense)
-            layer_class = keras.layers.Dense if is_dense else keras.layers.EinsumDense
-            layer_class.save_own_variables(layer, store)
+            store, keras_class = {}, next(each for each in _DENSE if isinstance(layer, each))
+            keras_class.save_own_variables(layer, store)
             twin.load_own_variables(store)
         else:
             product = ops.matmul(layer.lora_kernel_a, layer.lora_kernel_b)
@@ -139,8 +129,8 @@ def merge_lora(model: Model) -> Model:
 
 def _without_lora(config):
     if isinstance(config, dict):
-        kept = {k: v for k, v in config.items() if k not in ("lora_rank", "lora_alpha")}
-        return {key: _without_lora(value) for key, value in kept.items()}
+        kept = config.keys() - {"lora_rank", "lora_alpha"}
+        return {key: _without_lora(value) for key, value in config.items() if key in kept}
     if isinstance(config, (list, tuple)):
         return type(config)(_without_lora(value) for value in config)
     return config
@@ -149,15 +139,10 @@ def _without_lora(config):
 def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """Writes what LoRA adds to a model, and all else that is trained, to a small npz file.
 
-    Args:
-        model: a model with LoRA.
-        path: the file to write.
-
     Raises:
         ValueError: the model has no LoRA.
     """
-    adapted = adapted_layers(model, required=True)
-    ranks = {path: [layer.lora_rank, layer.lora_alpha] for path, layer in adapted.items()}
+    ranks = _ranks(model, required=True)
     arrays = {p: ops.convert_to_numpy(v) for p, v in paths(model).items() if v.trainable}
     write_npz(path, {_RANKS: np.array(json.dumps(ranks)), **arrays})
 
@@ -165,12 +150,7 @@ def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
 def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSummary:
     """Reads a file of `save_lora` into a model with the weights that LoRA was enabled on.
 
-    Args:
-        model: a model without LoRA, which gets it, or with the same.
-        path: the file to read.
-
-    Returns:
-        A `TrainableSummary`: what is frozen is what the saved model had frozen.
+    The model gets LoRA where it has none, and freezes what the saved model had frozen.
 
     Raises:
         ValueError: the file is none of `save_lora`, or belongs to another architecture.
@@ -186,9 +166,7 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
         shapes |= {f"{name}/lora_kernel_a": (*into, rank), f"{name}/lora_kernel_b": (rank, out)}
     wrong = [name for name, value in arrays.items() if shapes.get(name) != value.shape]
     wrong += [name for name in ranks if name not in dense]
-    for name, layer in adapted_layers(model).items():
-        if ranks.get(name) != [layer.lora_rank, layer.lora_alpha]:
-            wrong.append(name)
+    wrong += [name for name, rank in _ranks(model).items() if ranks.get(name) != rank]
     if wrong:
         raise ValueError(
             f"The file does not fit {model.name!r}: other layers, shapes or ranks in {wrong[:5]}. "

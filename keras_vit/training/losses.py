@@ -14,8 +14,8 @@ from keras_vit.checks import positive_float, positive_int, rate
 def sigmoid_head_bias(num_classes: int) -> float:
     """The initial bias of a head under a sigmoid loss: -ln(K), the logit of one class in K.
 
-    Without it, all K classes begin as likely as not, and the first steps only unlearn that. The
-    authors write it as -6.9 for ImageNet's 1,000 classes and -10 for ImageNet-21k's 21,843.
+    Without it, the first steps only unlearn that each class is as likely as not. The authors write
+    -6.9 for ImageNet's 1,000 classes and -10 for ImageNet-21k's 21,843.
     """
     return -math.log(positive_int(num_classes, "num_classes"))
 
@@ -26,6 +26,8 @@ class Loss(keras.losses.Loss):
     Keras 3.15 takes the mean over the examples in float32 on PyTorch, and so does this where the
     outputs have a mask.
     """
+
+    arguments = ("reduction", "name", "dtype")
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         exact = self.dtype == "float64" and keras.backend.backend() == "torch"
@@ -40,9 +42,14 @@ class Loss(keras.losses.Loss):
             count = ops.sum(ops.convert_to_tensor(sample_weight, self.dtype))
         return ops.sum(losses) / count
 
+    def get_config(self):
+        return {name: getattr(self, name) for name in self.arguments}
+
 
 class ClassificationLoss(Loss):
     """A loss of logits against labels, summed over the classes and averaged over the examples.
+
+    A subclass has `per_example(labels, logits)`: (batch, classes), twice, -> (batch,).
 
     Shapes: labels (batch, classes), one-hot or mixed, or (batch,) integers; logits
     (batch, classes) -> one number. More axes may stand between batch and classes. The labels of a
@@ -50,12 +57,10 @@ class ClassificationLoss(Loss):
 
     Args:
         label_smoothing: s in [0, 1): labels y become y · (1 - s) + s / classes.
-        reduction, name, dtype: as in `keras.losses.Loss`; with `dtype="float64"` nothing is
-            rounded to float32 on the way.
+        reduction, name, dtype: as in `keras.losses.Loss`; float64 is never rounded to float32.
         class_weights: a weight w for each class, of labels with one class for each image: the loss
-            of an example is the sum over the classes of w · y · (the loss, were it of that class).
-            So the parts of a mixed image have each the weight of its own class, as in PyTorch's
-            `CrossEntropyLoss(weight=w)`; the mean is taken over the examples. See
+            of an example is the sum over the classes of w · y · (the loss, were it of that class),
+            as in PyTorch's `CrossEntropyLoss(weight=w)`, but the mean is that of the examples. See
             `keras_vit.data.Pipeline.balanced_class_weights`.
 
     Raises:
@@ -63,6 +68,7 @@ class ClassificationLoss(Loss):
             `class_weights` are not positive or not one for each logit.
     """
 
+    arguments = ("label_smoothing", *Loss.arguments)
     class_weights: tuple[float, ...] | None = None
 
     def __init__(
@@ -77,10 +83,6 @@ class ClassificationLoss(Loss):
         self.label_smoothing = rate(label_smoothing, "label_smoothing")
         if class_weights is not None:  # otherwise not there: older checkpoints do not name it
             self.class_weights = tuple(positive_float(w, "class_weights") for w in class_weights)
-
-    def per_example(self, labels, logits):
-        """(batch, classes), twice, -> (batch,)."""
-        raise NotImplementedError
 
     def call(self, y_true, y_pred):
         logits, labels = ops.convert_to_tensor(y_pred), ops.convert_to_tensor(y_true)
@@ -101,19 +103,18 @@ class ClassificationLoss(Loss):
             )
         if s := self.label_smoothing:
             labels = labels * (1.0 - s) + s / classes
-        if self.class_weights is not None:
-            if len(self.class_weights) != classes:
+        if (weights := self.class_weights) is not None:
+            if len(weights) != classes:
                 raise ValueError(
                     "class_weights must be one for each logit of the model. Received: "
-                    f"{len(self.class_weights)} weights for logits of shape {tuple(logits.shape)}."
+                    f"{len(weights)} weights for logits of shape {tuple(logits.shape)}."
                 )
-            labels = labels * ops.convert_to_tensor(self.class_weights, dtype)
+            labels = labels * ops.convert_to_tensor(weights, dtype)
         return self.per_example(labels, logits)
 
     def get_config(self):
-        names = ("label_smoothing", "reduction", "name", "dtype")
-        weights = self.class_weights and {"class_weights": self.class_weights}
-        return {name: getattr(self, name) for name in names} | (weights or {})
+        weights = {"class_weights": self.class_weights} if self.class_weights else {}
+        return super().get_config() | weights
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -121,10 +122,7 @@ class SigmoidLoss(ClassificationLoss):
     """Binary cross-entropy of every class, summed over the classes, averaged over the batch.
 
     `keras.losses.BinaryCrossentropy` averages over the classes instead: its gradient is K times
-    smaller, and a norm of 1 never clips it.
-
-    Args:
-        label_smoothing, reduction, name, dtype, class_weights: as in `ClassificationLoss`.
+    smaller, and a norm of 1 never clips it. The arguments are those of `ClassificationLoss`.
 
     Source: big_vision/utils.py, `sigmoid_xent`.
     """
@@ -140,8 +138,7 @@ class SigmoidLoss(ClassificationLoss):
 class SoftmaxLoss(ClassificationLoss):
     """Cross-entropy between the labels and the softmax of the logits, averaged over the batch.
 
-    Args:
-        label_smoothing, reduction, name, dtype, class_weights: as in `ClassificationLoss`.
+    The arguments are those of `ClassificationLoss`.
 
     Source: big_vision/utils.py, `softmax_xent`; vit_jax/train.py, `cross_entropy_loss`.
     """
@@ -162,8 +159,8 @@ class DistillationLoss(Loss):
     Shapes: the teacher's logits (batch, classes), the student's (batch, classes) -> one number.
 
     Args:
-        hard: whether the teacher's likeliest class is taken as a label (cross-entropy, without
-            smoothing), or all of its probabilities (Kullback-Leibler divergence).
+        hard: whether the teacher's likeliest class is taken as a label (cross-entropy), or all of
+            its probabilities (Kullback-Leibler divergence).
         temperature: divides both logits before the softmax where `hard` is False; the divergence is
             multiplied by its square, so that the gradients keep their size.
         mean_over_classes: whether the divergence is also divided by the number of classes, as in
@@ -172,6 +169,8 @@ class DistillationLoss(Loss):
 
     Source: Touvron et al., 2021, Eq. 2 and 3; facebookresearch/deit, losses.py.
     """
+
+    arguments = ("hard", "temperature", "mean_over_classes", *Loss.arguments)
 
     def __init__(
         self,
@@ -195,10 +194,6 @@ class DistillationLoss(Loss):
         classes = y_pred.shape[-1] if self.mean_over_classes else 1
         return divergence * (self.temperature**2 / classes)
 
-    def get_config(self):
-        names = ("hard", "temperature", "mean_over_classes", "reduction", "name", "dtype")
-        return {name: getattr(self, name) for name in names}
-
 
 @keras.saving.register_keras_serializable("keras_vit")
 class Accuracy(keras.metrics.MeanMetricWrapper):
@@ -207,12 +202,7 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
     Of equal logits the one of the lower class is the larger, so that a fresh head of zeros has
     the accuracy of a guess; an example with a logit that is NaN is wrong. (`ops.in_top_k` counts
     ties as right on every backend, and NaN on JAX.) Labels may be integers or one-hot, even in
-    turns: a recipe trains on one-hot labels and evaluates on integers. Of mixed labels the
-    largest counts, and for a single logit the nearer of 0 and 1.
-
-    Args:
-        top: how many logits may hold the label.
-        name, dtype: as in `keras.metrics.Metric`.
+    turns. Of mixed labels the largest counts, and for a single logit the nearer of 0 and 1.
     """
 
     def __init__(self, top: int = 1, name: str | None = None, dtype: Any = None):
@@ -230,13 +220,13 @@ class Accuracy(keras.metrics.MeanMetricWrapper):
         classes = logits.shape[-1]
         labels = ops.cast(ops.reshape(labels, (-1, 1)), "int32")
         logits = ops.reshape(logits, (-1, classes))
-        own = ops.take_along_axis(logits, ops.clip(labels, 0, classes - 1), axis=-1)
+        of_label = ops.take_along_axis(logits, ops.clip(labels, 0, classes - 1), axis=-1)
         lower = ops.arange(classes, dtype="int32") < labels
-        ahead = ops.logical_or(logits > own, ops.logical_and(ops.equal(logits, own), lower))
-        right = ops.sum(ops.cast(ahead, "int32"), axis=-1) < self.top
-        finite = ops.logical_not(ops.any(ops.isnan(logits), axis=-1))
+        tie = ops.logical_and(ops.equal(logits, of_label), lower)
+        ahead = ops.cast(ops.logical_or(logits > of_label, tie), "int32")
         known = ops.logical_and(labels >= 0, labels < classes)[:, 0]
-        right = ops.logical_and(right, ops.logical_and(finite, known))
+        known = ops.logical_and(known, ops.logical_not(ops.any(ops.isnan(logits), axis=-1)))
+        right = ops.logical_and(ops.sum(ahead, axis=-1) < self.top, known)
         return ops.cast(ops.reshape(right, ops.shape(y_pred)[:-1]), self.dtype)
 
     def get_config(self):

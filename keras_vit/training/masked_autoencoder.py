@@ -10,12 +10,40 @@ from keras import ops
 from keras_vit.checks import positive_int
 from keras_vit.layers import kernels
 from keras_vit.models import VisionTransformer
-from keras_vit.training.masked_checkpoint import assign_decoder, read_decoder
-from keras_vit.training.masked_decoder import MaskedDecoder, MaskPatches
-from keras_vit.training.masked_images import MaskedImageModel, gather
+from keras_vit.training.masked_decoder import MaskedDecoder, assign_decoder, read_decoder
+from keras_vit.training.masked_images import DrawnPatches, MaskedImageModel, gather, ordered
 from keras_vit.weights.load import from_checkpoint
 
 EPSILON = 1e-6  # added to the variance of a patch's pixels
+
+
+@keras.saving.register_keras_serializable("keras_vit")
+class MaskPatches(DrawnPatches):
+    """Draws which patches of each image the encoder does not see, a share `masked` in (0, 1).
+
+    Those with the smallest random numbers stay visible: N * (1 - masked) of them, rounded down.
+
+    Shapes: (batch, N, width) -> the patches in a random order, the visible ones first, and the
+    place of each patch in that order; twice (batch, N) of integers.
+    """
+
+    def __init__(self, masked=0.75, seed=None, **kwargs):
+        super().__init__(seed, **kwargs)
+        if isinstance(masked, bool) or not 0 < masked < 1:
+            raise ValueError(f"masked must be a share in (0, 1), as 0.75. Received: {masked=}.")
+        self.masked = float(masked)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.visible = int(self.patches * (1 - self.masked))
+        if not 0 < self.visible < self.patches:
+            raise ValueError(
+                f"Some of {self.patches} patches must be visible, some masked. Received: masked="
+                f"{self.masked}, which leaves {self.visible} visible; choose another share."
+            )
+
+    def call(self, x, noise=None, training=False):
+        return ordered(self.draw(x, training)[0] if noise is None else noise)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -27,30 +55,25 @@ class MaskedAutoencoder(MaskedImageModel):
     at every other place, and predicts the pixels. The loss is the mean squared error of the hidden
     patches, whose pixels are normalised to mean 0 and variance 1 in each patch. Afterwards the
     decoder is thrown away: `classifier` gives the model for fine-tuning, and `encoder` is trained.
-
-    The data may be images alone, or images with labels, which are ignored; sample weights weigh
-    images (Keras drops them where there are no labels).
+    Labels are ignored; sample weights weigh images (Keras wants labels beside them).
 
     Shapes: (batch, height, width, channels) -> a dict: "predictions" and "targets" of all patches
     (batch, N, P²·C), pixels in the order (row, column, channel); "positions" of the k masked
     patches (batch, k).
 
     Args:
-        encoder: a `keras_vit.VisionTransformer` with its positions at the input, with or without
-            class token, and without a stem. It is trained in place, up to and with `norm`; the
-            layers after that take no part and are not saved with this model. The authors' has
-            fixed positions: `position="sincos_2d"`.
+        encoder: a `keras_vit.VisionTransformer` with its positions at the input (the authors' are
+            fixed, `position="sincos_2d"`) and without a stem. It is trained in place, up to and
+            with `norm`; what follows is not saved with this model.
         masked: share of the patches that are hidden.
         decoder_width, decoder_depth, decoder_heads, decoder_mlp_dim: of the decoder; `None` for
             four times its width.
-        norm_pix_loss: whether the pixels of a patch are normalised, by their own mean and standard
-            deviation, before they are compared.
+        norm_pix_loss: whether the pixels of a patch are normalised before they are compared.
         seed: optional integer for repeatable masks.
 
     Raises:
         TypeError: the encoder is no VisionTransformer.
-        ValueError: the encoder is a hybrid, takes images of any size or has its positions in the
-            blocks; or a share or size is out of range.
+        ValueError: the encoder is no such ViT, or a share or size is out of range.
     """
 
     task = "A masked autoencoder"
@@ -68,7 +91,16 @@ class MaskedAutoencoder(MaskedImageModel):
         name: str | None = None,
         **kwargs: Any,
     ):
-        super().__init__(encoder, name, **kwargs)
+        config = {
+            "masked": masked,
+            "decoder_width": decoder_width,
+            "decoder_depth": decoder_depth,
+            "decoder_heads": decoder_heads,
+            "decoder_mlp_dim": decoder_mlp_dim,
+            "norm_pix_loss": norm_pix_loss,
+            "seed": seed,
+        }
+        super().__init__(encoder, config, name, **kwargs)
         v, policy = encoder.variant, encoder.dtype_policy
         pixels, self.norm_pix_loss = math.prod(v.patch_size) * encoder.channels, norm_pix_loss
         if norm_pix_loss and pixels < 2:
@@ -76,15 +108,8 @@ class MaskedAutoencoder(MaskedImageModel):
                 "A patch of one value cannot be normalised. Received: norm_pix_loss=True, "
                 f"patch_size={v.patch_size}; choose norm_pix_loss=False."
             )
-        self._decoder_options = {
-            "decoder_width": decoder_width,
-            "decoder_depth": decoder_depth,
-            "decoder_heads": decoder_heads,
-            "decoder_mlp_dim": decoder_mlp_dim,
-        }
         self.masking = MaskPatches(masked, seed, dtype=policy, name="masking")
-        if decoder_mlp_dim is None:
-            decoder_mlp_dim = 4 * decoder_width
+        mlp_dim = 4 * decoder_width if decoder_mlp_dim is None else decoder_mlp_dim
         self.decoder = MaskedDecoder(
             encoder.grid,
             v.learned_tokens,
@@ -92,7 +117,7 @@ class MaskedAutoencoder(MaskedImageModel):
             width=decoder_width,
             depth=decoder_depth,
             num_heads=decoder_heads,
-            mlp_dim=positive_int(decoder_mlp_dim, "decoder_mlp_dim"),
+            mlp_dim=positive_int(mlp_dim, "decoder_mlp_dim"),
             gelu=v.gelu,
             qkv_bias=v.qkv_bias,
             epsilon=v.epsilon,
@@ -112,9 +137,8 @@ class MaskedAutoencoder(MaskedImageModel):
 
         Args:
             path: the folder, with its config.json.
-            masked, norm_pix_loss: as in the constructor; `None` for what config.json says (for
-                facebook/vit-mae-base it says `norm_pix_loss=False`, though the authors' published
-                models were trained with it).
+            masked, norm_pix_loss: `None` for what config.json says (for facebook/vit-mae-base
+                `norm_pix_loss=False`, though the authors' published models were trained with it).
             seed: as in the constructor.
             **options: of `keras_vit.from_checkpoint` for the encoder, such as `remat` and `dtype`.
 
@@ -123,11 +147,10 @@ class MaskedAutoencoder(MaskedImageModel):
             ValueError: it has no decoder, is of another model, or damaged.
         """
         encoder = from_checkpoint(path, **{"num_classes": 0, **options})
-        if encoder.get_layer("patch_encoder").position is not None:
-            encoder.get_layer("patch_encoder").position.trainable = False
+        if (position := encoder.get_layer("patch_encoder").position) is not None:
+            position.trainable = False
         options, arrays = read_decoder(path)
-        if masked is not None:
-            options["masked"] = masked
+        options["masked"] = options["masked"] if masked is None else masked
         if norm_pix_loss is not None:
             options["norm_pix_loss"] = norm_pix_loss
         model = cls(encoder, seed=seed, **options)
@@ -136,20 +159,17 @@ class MaskedAutoencoder(MaskedImageModel):
 
     def obstacles(self, encoder):
         v = encoder.variant
-        return [
-            *super().obstacles(encoder),
-            ("rotary positions", v.rotary),
-            ("axial blocks, which need every patch", v.block == "axial"),
-            (f"position_at={v.position_at!r}", v.position_at != "input"),
-        ]
+        return super().obstacles(encoder) | {
+            "rotary positions": v.rotary,
+            "axial blocks, which need every patch": v.block == "axial",
+            f"position_at={v.position_at!r}": v.position_at != "input",
+        }
 
     def call(self, images, noise=None, training=False):
         """Masks patches, encodes those that stay and predicts the pixels of all.
 
-        Args:
-            images: (batch, height, width, channels).
-            noise: (batch, N) numbers that decide the masks instead of random ones: the patches
-                with the smallest stay visible.
+        Numbers `noise` (batch, N) decide the masks instead of random ones: the patches with the
+        smallest stay visible.
         """
         images = self.encoder.check_images(images)
         tokens = self.patch_encoder(self.patches(images), training=training)
@@ -157,7 +177,7 @@ class MaskedAutoencoder(MaskedImageModel):
         order, places = self.masking(patches, noise=noise, training=training)
         visible, masked = ops.split(order, [self.masking.visible], axis=1)
         tokens = ops.concatenate([learned, gather(patches, visible)], axis=1)
-        tokens = self.normalised(self.run_blocks(tokens, training))
+        tokens = self.run_blocks(tokens, training)
         targets = self.pixels(images)
         if self.norm_pix_loss:
             mean, deviation = _moments(targets)
@@ -177,34 +197,20 @@ class MaskedAutoencoder(MaskedImageModel):
 
         Args:
             images: (n, height, width, channels), as the encoder takes them.
-            batch_size: images that are computed at once.
 
         Returns:
-            Two arrays: the predicted images, also where the patch was visible, for which the model
-            was not trained, (n, height, width, channels); and which pixels were hidden, (n, height,
-            width) of bools.
+            Two arrays: the predicted images, (n, height, width, channels), also where a patch was
+            visible; and which pixels were hidden, (n, height, width) of bools.
         """
-        images = np.asarray(images)
+        images, size = np.asarray(images), self.encoder.image_size
         outputs = self.predict(images, batch_size, verbose=0)
         patches, mask = outputs["predictions"], np.zeros(outputs["targets"].shape, "float32")
         if self.norm_pix_loss:
             mean, deviation = map(ops.convert_to_numpy, _moments(self.pixels(images)))
             patches = patches * deviation + mean
         np.put_along_axis(mask, outputs["positions"][:, :, None], 1.0, axis=1)
-        size = self.encoder.image_size
-        predicted, mask = (
-            ops.convert_to_numpy(self.pixels.inverse(x, size)) for x in (patches, mask)
-        )
-        return predicted, mask[..., 0] > 0
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "masked": self.masking.masked,
-            **self._decoder_options,
-            "norm_pix_loss": self.norm_pix_loss,
-            "seed": self.masking.seed,
-        }
+        predicted, mask = (self.pixels.inverse(each, size) for each in (patches, mask))
+        return ops.convert_to_numpy(predicted), ops.convert_to_numpy(mask)[..., 0] > 0
 
 
 def _moments(patches):

@@ -27,7 +27,7 @@ class DrawnPatches(keras.layers.Layer):
 
     def __init__(self, seed=None, **kwargs):
         super().__init__(autocast=False, **kwargs)  # random numbers would become equal
-        self.seed, self.seed_generator = seed, keras.random.SeedGenerator(seed)
+        self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, input_shape):
         self.patches = input_shape[1]
@@ -60,26 +60,20 @@ def gather(x, positions):
 class MaskedImageModel(Trainer, keras.Model):
     """A model around the encoder of a plain Vision Transformer, which it trains without labels.
 
-    The data may be images alone, or images with labels, which are ignored; sample weights weigh
-    images (Keras drops them where there are no labels).
-
     A subclass has `call`, which returns a dict, and `errors` of it: (batch, patches, values).
 
     Args:
-        encoder: a `keras_vit.VisionTransformer` for images of one size, without a stem. It is
-            trained in place, up to and with `norm`; the layers after that take no part and are not
-            saved with this model.
+        encoder: a `keras_vit.VisionTransformer`, trained in place up to and with `norm`.
+        config: the other arguments of the subclass, for `get_config`.
     """
 
     task = "Pre-training on masked images"
 
-    def __init__(self, encoder, name=None, **kwargs):
+    def __init__(self, encoder, config, name=None, **kwargs):
         if not isinstance(encoder, VisionTransformer):
-            raise TypeError(
-                "encoder must be a keras_vit.VisionTransformer. Received: "
-                f"{type(encoder).__name__}."
-            )
-        if reasons := [reason for reason, present in self.obstacles(encoder) if present]:
+            received = type(encoder).__name__
+            raise TypeError(f"encoder must be a keras_vit.VisionTransformer. Received: {received}.")
+        if reasons := [reason for reason, present in self.obstacles(encoder).items() if present]:
             raise ValueError(
                 f"{self.task} needs a plain ViT for images of one size. Received: "
                 f"{encoder.name!r}, {', '.join(reasons)}; build it without."
@@ -88,25 +82,24 @@ class MaskedImageModel(Trainer, keras.Model):
         super().__init__(name=name or f"masked_{encoder.name}", autocast=False, **kwargs)
         v, layers = encoder.variant, {layer.name: layer for layer in encoder.layers}
         # Keras does not look into a closure: it would train and save what comes after `norm`.
-        self._get_encoder = lambda: encoder
+        self._get_encoder, self.config = lambda: encoder, config
         self.patches, self.patch_encoder = layers["patches"], layers["patch_encoder"]
         self.blocks = [layers[f"block_{i}"] for i in range(v.block_layers)]
         self.pre_norm, self.norm = layers.get("pre_norm"), layers.get("norm")
         # The position layer before each block: its own, the one that all share, or none.
-        kind = "rotary" if v.rotary else "position"
+        prefix = "rotary" if v.rotary else "position"
         shared = layers.get("rotary", layers.get("position"))
-        self.positions = [layers.get(f"{kind}_{i}", shared) for i in range(v.block_layers)]
+        self.positions = [layers.get(f"{prefix}_{i}", shared) for i in range(v.block_layers)]
         # Half precision would move colours into a neighbouring bin.
         dtype = encoder.dtype_policy.variable_dtype
         self.pixels = Patches(v.patch_size, dtype=dtype, name="pixels")
 
     def obstacles(self, encoder):
-        """Pairs of what an encoder may have and must not, and whether it has it."""
-        v = encoder.variant
-        return [
-            ("a hybrid, whose patches are features of a ResNet", v.stem is not None),
-            ("variable_size=True", encoder.variable_size),
-        ]
+        """What an encoder may have and must not -> whether it has it."""
+        return {
+            "a hybrid, whose patches are features of a ResNet": encoder.variant.stem is not None,
+            "variable_size=True": encoder.variable_size,
+        }
 
     @property
     def encoder(self):
@@ -115,7 +108,6 @@ class MaskedImageModel(Trainer, keras.Model):
 
     @property
     def preprocessing(self):
-        """Of the images, as the encoder wants them."""
         return self.encoder.preprocessing
 
     def compile(self, optimizer="adam", loss=None, metrics=None, **kwargs):
@@ -127,7 +119,7 @@ class MaskedImageModel(Trainer, keras.Model):
     compile_from_config = Classifier.compile_from_config
 
     def run_blocks(self, tokens, training):
-        """The tokens after the last block."""
+        """The tokens after the last block and the norm behind it, where the encoder has one."""
         tokens = tokens if self.pre_norm is None else self.pre_norm(tokens)
         for block, position in zip(self.blocks, self.positions):
             positions = {}
@@ -136,10 +128,6 @@ class MaskedImageModel(Trainer, keras.Model):
             elif position is not None:
                 positions = {position_argument(self.encoder.variant): position(tokens)}
             tokens = block(tokens, **positions, training=training)
-        return tokens
-
-    def normalised(self, tokens):
-        """The tokens after the norm behind the last block, where the encoder has one."""
         return tokens if self.norm is None else self.norm(tokens)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
@@ -156,18 +144,17 @@ class MaskedImageModel(Trainer, keras.Model):
 
         Args:
             num_classes: number of logits, or 0 for none.
-            **options: arguments of `keras_vit.VisionTransformer` that shall differ from the
-                encoder's, such as `pool`, `dropout`, `stochastic_depth`, `remat`.
+            **options: arguments of `keras_vit.VisionTransformer` that differ from the encoder's.
 
         Raises:
             ValueError: a layer of the encoder does not fit into a model with these options.
         """
-        fresh = {"num_classes": num_classes, "representation_size": None}
-        fresh |= {"frozen": None, "class_names": None, "label_set": None, "reading": None}
-        config = {**self.encoder.get_config(), **fresh, **options}
+        left_out = ("representation_size", "frozen", "class_names", "label_set", "reading")
+        config = {**self.encoder.get_config(), **dict.fromkeys(left_out)}
+        config |= {"num_classes": num_classes, **options}
         model = VisionTransformer.from_config(config)
-        further = filter(None, (self.pre_norm, *self.positions, self.norm))
-        for layer in (self.patch_encoder, *self.blocks, *further):
+        trained = (self.patch_encoder, self.pre_norm, *self.blocks, *self.positions, self.norm)
+        for layer in filter(None, trained):
             twin = model.get_layer(layer.name)
             if [w.shape for w in twin.weights] != [w.shape for w in layer.weights]:
                 raise ValueError(
@@ -180,7 +167,7 @@ class MaskedImageModel(Trainer, keras.Model):
 
     def get_config(self):
         encoder = keras.saving.serialize_keras_object(self.encoder)
-        return {"name": self.name, "encoder": encoder}
+        return {"name": self.name, "encoder": encoder, **self.config}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

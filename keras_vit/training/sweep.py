@@ -17,7 +17,7 @@ from keras_vit.writing import output_place, write_text
 
 @dataclasses.dataclass(frozen=True)
 class SweepResult:
-    """What a sweep has found; printing it shows a table.
+    """The trials of a sweep, and the best of them; printing it shows a table.
 
     Attributes:
         learning_rate: the rate with the best score, of equal ones the lowest; `None` where no
@@ -56,8 +56,8 @@ def sweep(
     Args:
         make_model: function without arguments that builds the model, uncompiled.
         recipe: a `keras_vit.recipes.Recipe`.
-        train: (images, labels), or a dataset with a length that can be gone through several times.
-        validation: the same, apart from `train` and from the test set.
+        train, validation: (images, labels), or a dataset with a length that can be gone through
+            several times; both apart from the test set.
         learning_rates: to try; those of the recipe if not given.
         monitor: the metric that decides, by its name in `model.evaluate`. Higher is better,
             but for a loss or an error.
@@ -65,9 +65,6 @@ def sweep(
             of its best epoch (`keras.callbacks.EarlyStopping`); `None` for the full length.
         path: a .json file for the result, written after each run.
         **fit_options: of `model.fit`; by default the recipe decides `batch_size` and `epochs`.
-
-    Returns:
-        A `SweepResult`.
 
     Raises:
         ValueError: no or wrong learning rates, an unknown metric, or data for one pass only.

@@ -9,6 +9,7 @@ from keras_vit import recipes
 from keras_vit.recipes.listing import size_from_scratch
 from keras_vit.variants import get_variant
 from keras_vit_cli import main
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -29,8 +30,7 @@ def test_a_recipe_for_images_of_ones_own_fits_their_number(count, batch_size, st
     assert recipe.eval.crop == "resize_small_center", "the aspect ratio is kept"
     assert recipe.image_size == (96, 64) and recipe.num_classes == 3
     assert recipes.Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
-    with pytest.raises(ValueError, match="num_examples must be a positive integer"):
-        recipes.own_images(0)
+    refuses("num_examples must be a positive integer", recipes.own_images, 0)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,7 @@ def test_a_variant_that_is_named_stays_the_one_that_is_published():
     assert own("S/16").position == "sincos_2d" and own("S/16").name == "own_images-S/16"
     assert own("DINOv2-S/14").position is None and own("R50x1").pool is None
     assert recipes.own_images(100, 2, "S/16").position is None, "weights have their own"
-    with pytest.raises(ValueError, match="Received: variant='Q/16'"):
-        own("Q/16")
+    refuses("Received: variant='Q/16'", own, "Q/16")
 
 
 def test_own_images_is_listed_and_found_by_its_name(capsys):
@@ -61,5 +60,4 @@ def test_own_images_is_listed_and_found_by_its_name(capsys):
     printed = capsys.readouterr().out
     assert "\nown_images " in printed and "is the recipe of any folder" in printed
     assert recipes.get("own_images") == recipes.own_images(1000)
-    with pytest.raises(ValueError, match=r"recipe='own_image'; the nearest are .'own_images'"):
-        recipes.get("own_image")
+    refuses(r"recipe='own_image'; the nearest are .'own_images'", recipes.get, "own_image")

@@ -7,10 +7,7 @@ import keras_vit
 from tests.recipes.snippets import mistakes, snippets
 from tests.support import ROOT
 
-PAGES = [
-    ROOT / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.any_backend

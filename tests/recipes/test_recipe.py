@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_vit import recipes, training
-from tests.support import ROOT
+from tests.support import ROOT, refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -52,15 +52,11 @@ def test_another_length_keeps_the_share_of_the_warm_up():
     assert recipes.bit_hyperrule(50_000, 1).scale(steps=1000).boundaries == (300, 600, 900)
     assert recipes.finetune("cifar100").scale(steps=1).warmup_steps == 0
     assert recipes.fashion_mnist().scale(batch_size=64, epochs=3).steps == 3 * 60_000 // 64
-    with pytest.raises(ValueError, match="Give steps or epochs, not both"):
-        recipe.scale(steps=3, epochs=2)
-    with pytest.raises(ValueError, match=r"first replace\(examples=...\)"):
-        recipe.replace(examples=None).scale(epochs=2)
+    refuses("Give steps or epochs, not both", recipe.scale, steps=3, epochs=2)
+    refuses(r"first replace\(examples=...\)", recipe.replace(examples=None).scale, epochs=2)
     for length in ({"epochs": 1e308}, {"epochs": 1e9}, {"steps": 10**400}, {"steps": 2**31}):
-        with pytest.raises(ValueError, match="steps must be at most 2,147,483,647"):
-            recipe.scale(**length)
-    with pytest.raises(ValueError, match="batch_size must be a positive integer"):
-        recipe.scale(batch_size=-4)
+        refuses("steps must be at most 2,147,483,647", recipe.scale, **length)
+    refuses("batch_size must be a positive integer", recipe.scale, batch_size=-4)
 
 
 def test_every_recipe_survives_json_and_names_its_source():
@@ -93,12 +89,8 @@ def test_the_table_shows_what_was_set():
         cutmix=1.0, label_smoothing=0.1, ema=0.999, accumulate=4, layer_decay=0.75
     )
     table = dict(recipe.table())
-    assert {name: table[name] for name in ("cutmix", "label_smoothing", "ema", "accumulate")} == {
-        "cutmix": "1",
-        "label_smoothing": "0.1",
-        "ema": "0.999",
-        "accumulate": "4",
-    }
+    expected = {"cutmix": "1", "label_smoothing": "0.1", "ema": "0.999", "accumulate": "4"}
+    assert expected.items() <= table.items()
     assert table["learning_rates"] == "(0.001, 0.003, 0.01, 0.03)"
     assert table["train"] == "Transform(image_size=(384, 384), crop=inception, flip=True)"
     assert table["momentum"] == "0.9" and table["seed"] == "0"
@@ -164,8 +156,7 @@ def test_whole_epochs_are_shown_as_whole(recipe, epochs):
     ],
 )
 def test_mistakes_are_named_with_what_is_near(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    refuses(message, call)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +194,7 @@ def test_mistakes_are_named_with_what_is_near(call, message):
     ids=lambda value: str(value) if isinstance(value, dict) else None,
 )
 def test_bad_values_are_named(changes, message):
-    with pytest.raises(ValueError, match=message):
-        recipes.digits().replace(**changes)
+    refuses(message, recipes.digits().replace, **changes)
 
 
 def test_a_dict_of_another_version_is_refused():
@@ -245,5 +235,4 @@ def test_recipes_of_other_problems():
     assert values.for_problem("single_label").loss == "softmax"
     assert recipe.replace(loss="sigmoid").for_problem("single_label").loss == "sigmoid"
     assert type(recipe).from_dict(several.to_dict()) == several
-    with pytest.raises(ValueError, match=r"problem and loss must fit.*for_problem"):
-        recipe.replace(problem="multi_label")
+    refuses(r"problem and loss must fit.*for_problem", recipe.replace, problem="multi_label")

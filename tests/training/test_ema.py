@@ -4,14 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.training import (
-    SGDM,
-    EvaluateAverages,
-    SoftmaxLoss,
-    averaged_weights,
-    return_weights,
-)
-from tests.support import assert_close, assert_same, to_numpy
+from keras_vit.training import SGDM, EvaluateAverages, SoftmaxLoss, averaged_weights, return_weights
+from tests.support import assert_close, assert_same, refuses, to_numpy
 from tests.training.test_accumulation import data, linear_model
 
 MOMENTUM = 0.8
@@ -45,18 +39,9 @@ class Steps(keras.callbacks.Callback):
 
 
 def fit(model, callbacks, epochs=2, **options):
-    images, labels = data(8)
-    options = {"batch_size": 4, "shuffle": False, "verbose": 0, **options}
-    validation = (images, labels)
-    return model.fit(
-        images,
-        labels,
-        epochs=epochs,
-        validation_data=validation,
-        validation_batch_size=4,
-        callbacks=callbacks,
-        **options,
-    )
+    options = {"batch_size": 4, "shuffle": False, "verbose": 0, "callbacks": callbacks, **options}
+    options |= {"validation_data": data(8), "validation_batch_size": 4}
+    return model.fit(*data(8), epochs=epochs, **options)
 
 
 def loss_of(arrays):
@@ -83,13 +68,6 @@ def test_the_average_is_the_closed_form_and_is_what_fit_evaluates():
             np.testing.assert_array_equal(one, other)
 
 
-class Begins(keras.callbacks.Callback):
-    """The weights that training begins with."""
-
-    def on_train_begin(self, logs=None):
-        self.weights = weights(self.model)
-
-
 class Broken(keras.callbacks.Callback):
     """Interrupts the first evaluation."""
 
@@ -101,9 +79,10 @@ def test_an_interrupted_evaluation_gives_the_weights_back():
     model, steps = compiled(), Steps()
     with pytest.raises(KeyboardInterrupt):
         fit(model, [EvaluateAverages(), steps, Broken()])
-    begins = Begins()
-    fit(model, [EvaluateAverages(), begins], epochs=1)  # it trains on with its own
-    assert_same(begins.weights, steps.batches[-1])
+    begin = []
+    keep = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: begin.extend(weights(model)))
+    fit(model, [EvaluateAverages(), keep], epochs=1)  # it trains on with its own
+    assert_same(begin, steps.batches[-1])
     with pytest.raises(KeyboardInterrupt):
         fit(model, [EvaluateAverages(), steps, Broken()])
     return_weights(model)
@@ -138,5 +117,4 @@ def test_before_the_first_update_the_weights_stay():
 
 def test_an_optimizer_without_averages_is_refused_before_training():
     model = compiled(use_ema=False)
-    with pytest.raises(ValueError, match=r"use_ema=True\), or with a recipe that has ema"):
-        fit(model, [EvaluateAverages()])
+    refuses(r"use_ema=True\), or with a recipe that has ema", fit, model, [EvaluateAverages()])

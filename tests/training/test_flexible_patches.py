@@ -84,16 +84,8 @@ def test_the_loss_of_every_size_falls(tmp_path):
         return np.array(found)
 
     before = losses()
-    flexible = FlexiblePatches(SIZES)
-    history = flexi.fit(
-        images,
-        LABELS,
-        4,
-        epochs=20,
-        callbacks=[flexible],
-        validation_data=(images, LABELS),
-        verbose=0,
-    ).history
+    options = {"callbacks": [FlexiblePatches(SIZES)], "validation_data": (images, LABELS)}
+    history = flexi.fit(images, LABELS, 4, epochs=20, verbose=0, **options).history
     after = losses()
     assert (after < 0.7 * before).all()
     own = SIZES.index(8)  # validation has the model's own size

@@ -8,7 +8,7 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training.freeze import paths
-from tests.support import images, randomize, tiny_vit, values
+from tests.support import images, randomize, refuses, tiny_vit, values
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 # pattern -> what it selects, as a test on the path
@@ -126,5 +126,4 @@ def test_a_pattern_that_selects_nothing(pattern, nearest):
 
 
 def test_a_model_without_variables_yet():
-    with pytest.raises(ValueError, match="not built"):
-        training.freeze(keras.Sequential([keras.layers.Dense(2)]), "dense")
+    refuses("not built", training.freeze, keras.Sequential([keras.layers.Dense(2)]), "dense")

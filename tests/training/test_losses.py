@@ -9,7 +9,7 @@ import pytest
 from keras_vit.training import Accuracy, SigmoidLoss, SoftmaxLoss, sigmoid_head_bias
 from keras_vit.training.feed import check_labels
 from keras_vit.training.losses import DistillationLoss
-from tests.support import dtype_of, precision, to_numpy
+from tests.support import dtype_of, precision, refuses, to_numpy
 
 CLASSES = 7
 
@@ -70,8 +70,7 @@ def test_weights_of_classes(make, formula, smoothing):
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
     assert again.class_weights == loss.class_weights == tuple(weights)
     assert "class_weights" not in vars(make()) and "class_weights" not in make().get_config()
-    with pytest.raises(ValueError, match="class_weights must be a positive number"):
-        make(class_weights=[1.0, 0.0])
+    refuses("class_weights must be a positive number", make, class_weights=[1.0, 0.0])
     with pytest.raises(ValueError, match=r"one for each logit.*Received: 2 weights for logits"):
         make(class_weights=[1.0, 2.0])(mixed, logits)
 
@@ -118,8 +117,7 @@ def test_tokens_have_a_loss_each():
 def test_labels_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"labels of shape \(4, 5\) for logits of shape \(4, 7\)"):
         SoftmaxLoss()(np.zeros((4, 5)), np.zeros((4, 7)))
-    with pytest.raises(ValueError, match="label_smoothing must be a number in"):
-        SoftmaxLoss(label_smoothing=1.0)
+    refuses("label_smoothing must be a number in", SoftmaxLoss, label_smoothing=1.0)
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (2, 2, 1), ()])
@@ -206,8 +204,7 @@ def classifier(loss):
 )
 def test_labels_without_a_class_are_refused(labels, message):
     batch = (np.zeros((2, 2)), np.array(labels))
-    with pytest.raises(ValueError, match=message):
-        check_labels(classifier(SoftmaxLoss()), batch)
+    refuses(message, check_labels, classifier(SoftmaxLoss()), batch)
     check_labels(classifier("mse"), batch)  # what they mean there is not known
     check_labels(classifier(SoftmaxLoss()), (batch[0], np.eye(3)[:2]))
 

@@ -6,7 +6,7 @@ import pytest
 
 import keras_vit
 from keras_vit import data, training
-from keras_vit.training.masked_decoder import MaskPatches
+from keras_vit.training.masked_autoencoder import MaskPatches
 from tests.support import (
     ORACLES,
     assert_close,
@@ -19,6 +19,7 @@ from tests.support import (
     precision,
     randomize,
     read_arrays,
+    refuses,
     slow_unless_torch,
     tiny_vit,
     to_numpy,
@@ -171,8 +172,7 @@ def test_as_many_patches_stay_visible_as_with_the_authors(share, patches, visibl
         layer.build((None, patches, 4))
         assert layer.visible == visible
     else:
-        with pytest.raises(ValueError, match="leaves 0 visible; choose another share"):
-            layer.build((None, patches, 4))
+        refuses("leaves 0 visible; choose another share", layer.build, (None, patches, 4))
 
 
 def test_masks():
@@ -245,7 +245,5 @@ def test_what_cannot_be():
     ):
         with pytest.raises(error, match=message):
             autoencoder(encoder, **options)
-    with pytest.raises(ValueError, match="Leave loss and metrics"):
-        autoencoder().compile("adam", loss="mse")
-    with pytest.raises(ValueError, match="takes images of shape"):
-        autoencoder()(images((2, 8, 32, 3)))
+    refuses("Leave loss and metrics", autoencoder().compile, "adam", loss="mse")
+    refuses("takes images of shape", autoencoder(), images((2, 8, 32, 3)))

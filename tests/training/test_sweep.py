@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import recipes, training
-from tests.support import images, randomize, tiny_vit
+from tests.support import images, randomize, refuses, tiny_vit
 
 RATES = (1e-7, 0.02, 1e38)
 RECIPE = recipes.get("digits").replace(
@@ -107,5 +107,4 @@ def test_what_a_sweep_refuses():
         ({"monitor": "f1"}, r"monitor must be a metric.*monitor='f1'.*\['accuracy', 'loss'\]"),
         ({"early_stop": 0}, "early_stop must be a positive integer"),
     ):
-        with pytest.raises(ValueError, match=message):
-            sweep(**{"learning_rates": [0.02, 0.01], "epochs": 1, **options})
+        refuses(message, sweep, **{"learning_rates": [0.02, 0.01], "epochs": 1, **options})
