@@ -121,7 +121,7 @@ def _view(graph, first):
     if view is not None:
         return view
     origin, layers = first.origin, {layer.name: layer for layer in graph.layers}
-    v, classes = origin.variant, origin.settings["num_classes"]
+    v, classes = origin.variant, origin.num_classes
     of_library = lambda name: type(layers[name]).__module__.startswith("keras_vit.")  # noqa: E731
     ends = ["mean", "head", "projection", "pre_logits", "norm", "pool"]
     ends = [name for name in ends if name in layers and (name == "mean" or of_library(name))]

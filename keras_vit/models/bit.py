@@ -20,7 +20,8 @@ from keras_vit.layers.resnet import (
     ResNetStyle,
     resnet_stages,
 )
-from keras_vit.models.classifier import Classifier, argument_names, check_settings, image_input
+from keras_vit.models.classifier import Classifier
+from keras_vit.models.origin import Origin, argument_names
 from keras_vit.preprocessing import BIT
 from keras_vit.text import brief
 
@@ -140,21 +141,26 @@ class BiT(Classifier):
     ):
         checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)
-        classes = num_classes if include_top else 0
-        settings = check_settings(
-            image_size, num_classes=classes, channels=channels, head_bias=head_bias, dtype=dtype
+        origin = Origin(
+            type(self),
+            v,
+            image_size,
+            num_classes=num_classes if include_top else 0,
+            channels=channels,
+            head_bias=head_bias,
+            dtype_policy=dtype,
+            preprocessing=BIT,
         )
-        policy, classes = settings["dtype_policy"], settings["num_classes"]
-        images = image_input(height=None, width=None, channels=settings["channels"], policy=policy)
+        policy, images = origin.dtype_policy, origin.image_input(any_size=True)
         style = ResNetStyle(v.version, v.numerics, folded=v.folded)
         x = resnet_stages(images, v.blocks, width=v.width, style=style, dtype=policy)
         if v.version == "v2":  # units of v1 end with a norm and a ReLU
             x = style.norm(dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
-        if classes:
-            x = linear_head(rank=2, num_classes=classes, bias=head_bias, dtype=policy)(x)
-        super().__init__(images, x, variant=v, settings=settings, preprocessing=BIT, name=name)
+        if origin.num_classes:
+            x = linear_head(2, origin.num_classes, bias=head_bias, dtype=policy)(x)
+        super().__init__(images, x, origin=origin, name=name)
 
     variant_of = staticmethod(get_bit_variant)
 

@@ -36,8 +36,8 @@ class MultitaskModel(Trainer, keras.Model):
     class_names, reading = _of_origin("class_names"), _of_origin("reading")
     label_set = None
     variant = property(lambda self: self.origin.variant)
-    image_size = property(lambda self: self.origin.settings["image_size"])
-    channels = property(lambda self: self.origin.settings["channels"])
+    image_size = property(lambda self: self.origin.image_size)
+    channels = property(lambda self: self.origin.channels)
     num_classes = property(lambda self: {head: x.shape[-1] for head, x in self.output.items()})
 
     @property
