@@ -61,8 +61,8 @@ def pre_logits(rank, representation_size, dtype=None):
         representation_size: units.
         dtype: dtype policy, or `None` for the global one.
     """
-    options = {"bias_axes": "k", "activation": kernels.tanh, "dtype": dtype}
-    return linear_map(rank, representation_size, **options, name="pre_logits")
+    options = {"activation": kernels.tanh, "dtype": dtype, "name": "pre_logits"}
+    return linear_map(rank, representation_size, bias_axes="k", **options)
 
 
 def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):

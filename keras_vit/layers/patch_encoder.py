@@ -13,6 +13,18 @@ from keras_vit.layers.norm import NORMS
 from keras_vit.layers.position import PositionEmbedding, small_normal
 
 
+def patch_projection(width, bias=True, dtype=None):
+    """E of Eq. 1: (batch, N, P²·C) -> (batch, N, width)."""
+    return Linear(
+        "bnp,pd->bnd",
+        (None, width),
+        bias_axes="d" if bias else None,
+        kernel_initializer="lecun_normal",
+        dtype=dtype,
+        name="projection",
+    )
+
+
 @keras.saving.register_keras_serializable("keras_vit")
 class PatchEncoder(Layer):
     """z_0 = [x_class; x_p¹ E; ...; x_pᴺ E] + E_pos (Eq. 1).
@@ -56,14 +68,7 @@ class PatchEncoder(Layer):
         self.has_class_token, self.has_distillation_token = class_token, distillation
         self.num_registers = registers
         policy = self.dtype_policy
-        self.projection = Linear(
-            "bnp,pd->bnd",
-            (None, width),
-            bias_axes="d" if bias else None,
-            kernel_initializer="lecun_normal",
-            dtype=policy,
-            name="projection",
-        )
+        self.projection = patch_projection(width, bias, dtype=policy)
         self.norm = NORMS[norm](epsilon, dtype=policy, name="norm")
         self.position = None
         if position != "none":
@@ -96,7 +101,6 @@ class PatchEncoder(Layer):
         if self.position is not None:
             tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
             self.position.build((batch, tokens, self.width))
-        self.dropout.build(None)
 
     def _token(self, name, initializer, count=1):
         return self.add_weight((1, count, self.width), initializer, name=name)

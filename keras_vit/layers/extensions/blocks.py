@@ -62,34 +62,26 @@ class ExtendedBlock(TransformerBlock):
         dtype, initial, rate = self.dtype_policy, extensions.layer_scale, stochastic_depth
         norm, mlp = NORMS[extensions.norm], MLPS[extensions.mlp]
         scale = LayerScale if initial else Identity
+        of_parts = {"epsilon": epsilon, "extensions": extensions, "dtype": dtype}
         self.norm_1 = norm(epsilon, dtype=dtype, name="norm_1")
         self.attention = self.make_attention(
-            num_heads,
-            qkv_bias=qkv_bias,
-            dropout=attention_dropout,
-            epsilon=epsilon,
-            extensions=extensions,
-            dtype=dtype,
-            name="attention",
+            num_heads, qkv_bias=qkv_bias, dropout=attention_dropout, **of_parts, name="attention"
         )
         self.layer_scale_1 = scale(initial, dtype=dtype, name="layer_scale_1")
         self.dropout = Dropout.of(dropout, dtype=dtype, name="dropout")
         self.drop_path_1 = StochasticDepth.of(rate, dtype=dtype, name="drop_path_1")
         if not self.is_parallel:
             self.norm_2 = norm(epsilon, dtype=dtype, name="norm_2")
-        self.mlp = mlp(
-            mlp_dim, gelu, dropout, extensions=extensions, epsilon=epsilon, dtype=dtype, name="mlp"
-        )
+        self.mlp = mlp(mlp_dim, gelu, dropout=dropout, **of_parts, name="mlp")
         if not self.is_parallel:
             self.layer_scale_2 = scale(initial, dtype=dtype, name="layer_scale_2")
             self.drop_path_2 = StochasticDepth.of(rate, dtype=dtype, name="drop_path_2")
 
     def build(self, input_shape):
-        attention = [self.norm_1, self.attention, self.dropout, self.layer_scale_1]
-        mlp = [self.mlp]
+        parts = [self.norm_1, self.attention, self.dropout, self.layer_scale_1, self.drop_path_1]
         if not self.is_parallel:
-            mlp = [self.norm_2, self.mlp, self.layer_scale_2, self.drop_path_2]
-        for layer in [*attention, self.drop_path_1, *mlp]:
+            parts += [self.norm_2, self.layer_scale_2, self.drop_path_2]
+        for layer in [*parts, self.mlp]:
             layer.build(input_shape)
 
     def taken(self, args, kwargs):

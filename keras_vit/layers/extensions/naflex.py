@@ -6,7 +6,7 @@ from keras import ops
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.linear import Linear
+from keras_vit.layers.patch_encoder import patch_projection
 from keras_vit.layers.position import small_normal
 from keras_vit.layers.resample import linear_weights
 
@@ -41,15 +41,16 @@ class NaFlexPosition(Layer):
             x: the tokens, in reading order.
             shapes: (rows, columns) of the patches of each image, integers.
         """
-        shapes = ops.cast(shapes, "int32")
+        shapes, dtype = ops.cast(shapes, "int32"), kernels.at_least_float32(self.variable_dtype)
         rows, columns = shapes[:, :1], shapes[:, 1:]
         token = ops.arange(ops.shape(x)[1], dtype="int32")[None]
         token = ops.where(token < rows * columns, token, 0)
-        dtype = kernels.at_least_float32(self.variable_dtype)
-        places = zip((token // columns, token % columns), self.grid, (rows, columns))
         row, column = (
             linear_weights(ops.cast(place, dtype), old, ops.cast(new, dtype), ops, dtype)
-            for place, old, new in places
+            for place, old, new in (
+                (token // columns, self.grid[0], rows),
+                (token % columns, self.grid[1], columns),
+            )
         )
         weights = row[:, :, :, None] * column[:, :, None, :]
         weights = ops.reshape(weights, (*ops.shape(token), self.grid[0] * self.grid[1]))
@@ -73,14 +74,7 @@ class NaFlexPatchEncoder(Layer):
     def __init__(self, width, grid, **kwargs):
         super().__init__(**kwargs)
         self.width = positive_int(width, "width")
-        self.projection = Linear(
-            "bnp,pd->bnd",
-            (None, width),
-            bias_axes="d",
-            kernel_initializer="lecun_normal",
-            dtype=self.dtype_policy,
-            name="projection",
-        )
+        self.projection = patch_projection(width, dtype=self.dtype_policy)
         self.position = NaFlexPosition(grid, dtype=self.dtype_policy, name="position")
 
     def build(self, input_shape):
