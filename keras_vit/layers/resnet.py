@@ -265,17 +265,10 @@ def resnet_stages(x, blocks, *, width, style, dtype):
 
     They are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride 4,
     the first stage 1, each other one 2 in its first unit; stages have 256, 512, 1024 and 2048
-    channels times `width`.
-
-    Args:
-        x: images, shape (batch, height, width, channels).
-        blocks: number of units of each stage, such as (3, 4, 6, 3); empty for the root alone.
-        width: factor of all channels.
-        style: a `ResNetStyle`.
-        dtype: dtype policy of the layers.
+    channels times `width`. `blocks` are the units of each stage, such as (3, 4, 6, 3); empty for
+    the root alone.
     """
-    options = {**dataclasses.asdict(style), "dtype": dtype}
-    filters = int(ROOT_FILTERS * width)
+    options, filters = {**dataclasses.asdict(style), "dtype": dtype}, int(ROOT_FILTERS * width)
     x = Root(filters, **options, name="root")(x)
     for stage, units in enumerate(blocks):
         for unit in range(units):

@@ -78,7 +78,7 @@ class AxialAttention(ExtendedAttention):
     Shapes: (batch, rows * columns, width) -> the same.
 
     Args:
-        num_heads: as in `ExtendedAttention`, with its other arguments as keywords.
+        num_heads, **kwargs: as in `ExtendedAttention`.
         grid: (rows, columns) of the patches.
         axis: `"row"`, in which the patches of a row see each other, or `"column"`.
     """

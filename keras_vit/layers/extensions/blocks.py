@@ -15,10 +15,9 @@ from keras_vit.layers.transformer_block import TransformerBlock
 
 
 def named(block, position=None):
-    """What enters a block beside its tokens, by the argument of `call` that takes it.
+    """What enters a block beside its tokens in a graph, by the argument of `call` that takes it.
 
-    A graph of Keras shows the tensors alone. A block knows whether they are rotary, and only the
-    table of distances is a matrix.
+    A block knows whether positions are rotary, and only the table of distances is a matrix.
     """
     if position is None:
         return {}
@@ -90,11 +89,7 @@ class ExtendedBlock(TransformerBlock):
         return super().taken(args, kwargs)
 
     def call(self, x, training=False, **positions):
-        """
-        Args:
-            x: the tokens.
-            **positions: `bias`, `rotation` or `distances`, as in `RelativeAttention`.
-        """
+        """`positions` are `bias`, `rotation` or `distances`, as in `RelativeAttention`."""
         y = self.attend(self.norm_1(x), positions, training=training)
         x = x + self.drop_path_1(self.layer_scale_1(y), training=training)
         y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
@@ -171,11 +166,8 @@ class AxialBlock(ExtendedBlock):
     place of one `TransformerBlock` (Ho et al., 2019; Wang et al., 2020). There is no class token,
     of which the paper does not speak, and no position in the attention.
 
-    Shapes: (batch, rows * columns, width) -> the same.
-
-    Args:
-        num_heads, mlp_dim: as in `ExtendedBlock`, with its other arguments as keywords.
-        grid, axis: as in `AxialAttention`.
+    Shapes: (batch, rows * columns, width) -> the same. Arguments are those of `ExtendedBlock`, with
+    `grid` and `axis` as in `AxialAttention`.
     """
 
     def __init__(self, num_heads, mlp_dim, grid, axis="row", **kwargs):

@@ -18,13 +18,7 @@ def merge(x, size, keys, count, protected):
     Shapes: (batch, T, width), (batch, T), (batch, T, heads, D_h) -> (batch, T - count, width),
     (batch, T - count). First come the protected tokens, then the others of the even places (in
     their order if there are protected ones, else the least alike last), then those of the odd.
-
-    Args:
-        x: the tokens.
-        size: how many tokens of the input each stands for, integers.
-        keys: of the attention.
-        count: r.
-        protected: tokens at the beginning that stay as they are: class token and so on.
+    `size`, `count` and `protected` are as in `Merging`; `keys` are those of the attention.
     """
     _, tokens, width = x.shape
     count = mergeable(tokens, count, protected)
@@ -69,10 +63,7 @@ def mergeable(tokens, count, protected):
 
 
 def log_size(size, dtype):
-    """The bias of proportional attention, by which a key counts as the tokens it stands for.
-
-    Shapes: (batch, keys) -> (batch, 1, 1, keys).
-    """
+    """By which a key counts as the tokens it stands for: (batch, keys) -> (batch, 1, 1, keys)."""
     return ops.log(ops.cast(size, dtype))[:, None, None]
 
 
