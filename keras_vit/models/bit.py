@@ -70,36 +70,30 @@ class BiTVariant:
         return dataclasses.replace(self, **choices)
 
 
-def _table():
+BIT_VARIANTS = {
+    f"{name}x{width}": BiTVariant(blocks, float(width))
+    for name, blocks, widths in (
+        ("R50", (3, 4, 6, 3), (1, 2, 3)),
+        ("R101", (3, 4, 23, 3), (1, 3)),
+        ("R152", (3, 8, 36, 3), (1, 2, 4)),
+        ("R200", (3, 24, 36, 3), (3,)),
+    )
     # R50x2 and R152x1 are of the Vision Transformer's Table 6; the others are published.
-    sizes = {  # name: units of the stages, widths
-        "R50": ((3, 4, 6, 3), (1, 2, 3)),
-        "R101": ((3, 4, 23, 3), (1, 3)),
-        "R152": ((3, 8, 36, 3), (1, 2, 4)),
-        "R200": ((3, 24, 36, 3), (3,)),
-    }
-    return {
-        f"{name}x{width}": BiTVariant(blocks, float(width))
-        for name, (blocks, widths) in sizes.items()
-        for width in widths
-    }
-
-
-BIT_VARIANTS = _table()
+    for width in widths
+}
 """The `BiTVariant` of each published BiT, by its name, such as `"R50x1"`."""
 
 
 def get_bit_variant(variant=None, **choices):
     """The `BiTVariant` of a name (`None`: R50x1), or itself, with some fields changed."""
-    variant = BiTVariant() if variant is None else variant
-    if not isinstance(variant, BiTVariant):
-        if str(variant) not in BIT_VARIANTS:
-            raise ValueError(
-                f"Unknown variant. Received: variant={brief(variant)}; expected one of "
-                f"{list(BIT_VARIANTS)}, or a keras_vit.BiTVariant with other blocks or width."
-            )
-        variant = BIT_VARIANTS[str(variant)]
-    return variant.replace(**choices)
+    if variant is None or isinstance(variant, BiTVariant):
+        return (variant or BiTVariant()).replace(**choices)
+    if str(variant) not in BIT_VARIANTS:
+        raise ValueError(
+            f"Unknown variant. Received: variant={brief(variant)}; expected one of "
+            f"{list(BIT_VARIANTS)}, or a keras_vit.BiTVariant with other blocks or width."
+        )
+    return BIT_VARIANTS[str(variant)].replace(**choices)
 
 
 @keras.saving.register_keras_serializable("keras_vit")

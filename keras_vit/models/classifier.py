@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit.layers import kernels
 from keras_vit.layers.head import head_policy
 from keras_vit.layers.layer import Layer
-from keras_vit.models.origin import SETTINGS, came_with_weights, kept
+from keras_vit.models.origin import SETTINGS, came_with_weights, of_origin
 from keras_vit.models.trainer import Trainer, record_loss
 from keras_vit.workarounds import own_policy, policy_at
 
@@ -33,8 +33,9 @@ class Classifier(Trainer, keras.Model):
 
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
     variant_of = None  # a subclass: the function from fields to the dataclass of its architecture
-    preprocessing, weights_from = kept("preprocessing"), kept("weights_from")
-    class_names, label_set, reading = kept("class_names"), kept("label_set"), kept("reading")
+    preprocessing, weights_from = of_origin("preprocessing"), of_origin("weights_from")
+    class_names, label_set = of_origin("class_names", True), of_origin("label_set", True)
+    reading = of_origin("reading", True)
 
     def __init__(self, images, outputs, origin, name):
         self._set(images, outputs, origin, name)
@@ -44,10 +45,7 @@ class Classifier(Trainer, keras.Model):
 
     @classmethod
     def of_graph(cls, images, outputs, origin, name, **changes):
-        """A model of layers that are there: it shares them, their weights and the `Origin`.
-
-        `changes` are its variant and number of classes, where it has a part of the layers.
-        """
+        """A model of layers and their `Origin`, with another variant or number of classes."""
         model = cls.__new__(cls)
         model._set(images, outputs, origin, name)
         for attribute, value in changes.items():
@@ -95,12 +93,12 @@ class Classifier(Trainer, keras.Model):
             received = f"shape {shapes[0]}" if len(shapes) == 1 else f"{len(shapes)} inputs"
             names = ("batch", "height", "width", "channels")
             wanted = tuple(side or name for side, name in zip(expected, names))
-            remedy = "Resize the images, or build the model with their image_size and channels."
-            if None in expected[1:]:
-                remedy = "Reshape the images, or build the model with their channels."
+            change, size = (
+                ("Reshape", "") if None in expected[1:] else ("Resize", "image_size and ")
+            )
             raise ValueError(
                 f"{self.name} takes images of shape {wanted}, channels last. Received: {received}. "
-                f"{remedy}"
+                f"{change} the images, or build the model with their {size}channels."
             )
         if keras.backend.backend() == "tensorflow" and None in shapes[0][1:]:
             import tensorflow as tf

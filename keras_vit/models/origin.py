@@ -133,12 +133,11 @@ def _registered(model_class):
     return next(each for each in model_class.__mro__ if named(each) is each)
 
 
-def kept(name):
-    """The attribute of a model that its origin holds; none of a head that the model lacks."""
+def of_origin(name, of_head=False):
+    """The attribute of a model that its origin holds; if `of_head`, none without that head."""
 
     def read(self):
-        is_of_head = name in ("class_names", "label_set", "reading")
-        lacks = is_of_head and self.num_classes != self.origin.num_classes
-        return None if lacks else getattr(self.origin, name)
+        lacks_it = of_head and self.num_classes != self.origin.num_classes
+        return None if lacks_it else getattr(self.origin, name)
 
     return property(read, lambda self, value: setattr(self.origin, name, value))
