@@ -84,7 +84,9 @@ class PositionEmbedding(Layer):
 
     def after_zeros(self, patches):
         """A table that is zero for the learned tokens, from the vectors of the patches."""
-        return ops.pad(patches, ((self.learned_tokens, 0), (0, 0)))[None]
+        # A padding of Keras breaks the graphs of PyTorch's compiler.
+        zeros = ops.zeros((self.learned_tokens, patches.shape[-1]), dtype=patches.dtype)
+        return ops.concatenate([zeros, patches], axis=0)[None]
 
 
 class Learned1D:
@@ -136,12 +138,15 @@ class SinCos2D:
     """Fixed sines and cosines of the column and the row, of a layer; see `sincos_2d`."""
 
     def __init__(self, layer, width):
-        _check_multiple(width, 4, kind="sincos_2d")
         self.layer, self.width = layer, width
+        self.fixed = kernels.Constant(sincos_2d(layer.grid, width))
 
     def table(self, grid):
-        layer, grid = self.layer, self.layer.grid if grid is None else tuple(grid)
-        table = computed(sincos_2d, grid, self.width, dtype=layer.precise_dtype)
+        layer = self.layer
+        if grid is None:
+            table = self.fixed.tensor(ops.zeros(()), layer.precise_dtype)
+        else:
+            table = computed(sincos_2d, tuple(grid), self.width, dtype=layer.precise_dtype)
         return layer.after_zeros(ops.cast(table, layer.compute_dtype))
 
 
