@@ -7,8 +7,7 @@ from typing import Any
 
 from keras_vit.arguments import BiTOptions, ViTOptions
 from keras_vit.families import FAMILIES
-from keras_vit.models import BIT_VARIANTS, BiT, BiTVariant, VisionTransformer
-from keras_vit.models.backbone import MODELS
+from keras_vit.models import BIT_VARIANTS, BiT, VisionTransformer
 from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights.build import build_and_load
@@ -52,12 +51,9 @@ TITLES = {
     **{name: f"ViT-{name} (Zhai et al., 2022)" for name in ("g/14", "G/14")},
     "So400m/14": "ViT-So400m/14 (Alabdulmohsin et al., 2023)",
     "22B/14": "ViT-22B/14 (Dehghani et al., 2023)",
-    "R50+B/16": _HYBRID.format("B", "3, 4, 9"),
-    "R50+L/16": _HYBRID.format("L", "3, 4, 9"),
-    "R50+B/32": _HYBRID.format("B", "3, 4, 6, 3"),
-    "R50+L/32": _HYBRID.format("L", "3, 4, 6, 3"),
-    "R26+S/32": _HYBRID.format("S", "2, 2, 2, 2"),
-    "R26+B/32": _HYBRID.format("B", "2, 2, 2, 2"),
+    **{f"R50+{size}/16": _HYBRID.format(size, "3, 4, 9") for size in "BL"},
+    **{f"R50+{size}/32": _HYBRID.format(size, "3, 4, 6, 3") for size in "BL"},
+    **{f"R26+{size}/32": _HYBRID.format(size, "2, 2, 2, 2") for size in "SB"},
     "R+Ti/16": "ViT-Ti on 8 x 8 patches of a ResNet's root",
 }
 _LATER_TITLES = {line.name.format(size): line.title for line in FAMILIES for size in line.sizes}
@@ -82,9 +78,16 @@ def builder_name(variant):
 def _builder(variant):
     """The builder of a variant, by which models get its name in lower case."""
     name = builder_name(variant)
-    row = BIT_VARIANTS.get(variant) or get_variant(variant)
-    of_model = _OF_BIT if variant in BIT_VARIANTS else _OF_VIT
-    model = MODELS[of_model["model"]]
+    if row := BIT_VARIANTS.get(variant):
+        model, of_model, options_of_model = BiT, _OF_BIT, BiTOptions
+        title = f"BiT-{variant} (Kolesnikov et al., 2020): {sum(row.blocks)} units."
+        fits = "for its preprocessing, as the model takes images of any size"
+    else:
+        model, of_model, options_of_model = VisionTransformer, _OF_VIT, ViTOptions
+        row = get_variant(variant)
+        title = TITLES.get(variant) or _LATER_TITLES.get(variant, variant)
+        title += f": {row.depth} blocks, width {row.width}, {row.num_heads} heads."
+        fits = _fits(row)
 
     def build(
         num_classes: int = 1000,
@@ -93,54 +96,35 @@ def _builder(variant):
         include_top: bool = True,
         **options,
     ):
-        options = {
-            "name": name.lower(),
-            "num_classes": num_classes,
-            "image_size": image_size,
-            "include_top": include_top,
-            **options,
-        }
+        options = {"name": name.lower(), "num_classes": num_classes, **options}
+        options |= {"image_size": image_size, "include_top": include_top}
         if weights is None:
             return model(variant, **options)
         return build_and_load(variant, weights, options)
 
     build.__name__ = build.__qualname__ = name
-    build.__doc__ = _title(variant, row) + _ARGUMENTS.format(fits=_fits(row), **of_model)
-    build.__signature__ = _signature(build, model, defaults={**vars(row), "name": name.lower()})
+    build.__doc__ = title + _ARGUMENTS.format(fits=fits, **of_model)
+    # The arguments of the model too, for `help` and notebooks.
+    *parameters, _ = inspect.signature(build).parameters.values()
+    defaults = {p.name: p.default for p in inspect.signature(model).parameters.values()}
+    defaults |= {**vars(row), "name": name.lower()}
+    parameters += [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=x
+        )
+        for name, x in options_of_model.__annotations__.items()
+    ]
+    build.__signature__ = inspect.Signature(parameters, return_annotation=model)
     return build
 
 
-def _signature(build, model, defaults):
-    """That of a builder with the arguments of its model, for `help` and notebooks."""
-    *parameters, _ = inspect.signature(build).parameters.values()
-    values = {p.name: p.default for p in inspect.signature(model).parameters.values()} | defaults
-    for name, annotation in _OPTIONS[model].__annotations__.items():
-        parameters.append(
-            inspect.Parameter(name, _KEYWORD, default=values[name], annotation=annotation)
-        )
-    return inspect.Signature(parameters, return_annotation=model)
-
-
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
-_OPTIONS = {VisionTransformer: ViTOptions, BiT: BiTOptions}
-
-
-def _title(variant, row):
-    if variant in BIT_VARIANTS:
-        return f"BiT-{variant} (Kolesnikov et al., 2020): {sum(row.blocks)} units."
-    title = TITLES.get(variant) or _LATER_TITLES.get(variant, variant)
-    return f"{title}: {row.depth} blocks, width {row.width}, {row.num_heads} heads."
-
-
-def _fits(row):
-    """Which sizes of images a model takes, for its docstring."""
-    if isinstance(row, BiTVariant):
-        return "for its preprocessing, as the model takes images of any size"
-    if row.stem is None:
-        return f"{row.patch_size[0]} must divide it"
-    if row.patch_size == (1, 1):
+def _fits(v):
+    """Which sizes of images a Vision Transformer takes, for its docstring."""
+    if v.stem is None:
+        return f"{v.patch_size[0]} must divide it"
+    if v.patch_size == (1, 1):
         return "any, as the stem rounds up"
-    return f"its 4th part, rounded up, must be a multiple of {row.patch_size[0]}"
+    return f"its 4th part, rounded up, must be a multiple of {v.patch_size[0]}"
 
 
 def build(
@@ -178,7 +162,7 @@ def build(
 
 
 LATER = {builder_name(variant): _builder(variant) for variant in _LATER_TITLES}
-globals().update({builder_name(variant): _builder(variant) for variant in (*TITLES, *BIT_VARIANTS)})
-globals().update(LATER)
+_PAPER = {builder_name(variant): _builder(variant) for variant in (*TITLES, *BIT_VARIANTS)}
+globals().update(_PAPER | LATER)
 
-__all__ = ["build", *(name for name, each in vars().items() if hasattr(each, "__signature__"))]
+__all__ = ["build", *_PAPER, *LATER]

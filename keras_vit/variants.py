@@ -131,6 +131,21 @@ class Variant(Extensions):
         return self.position in ("relative", "relative_2d")
 
     @property
+    def has_positions_in_blocks(self):
+        """Whether blocks add positions, or attend by them, beside rotary ones."""
+        return self.position_at != "input" and self.position != "none"
+
+    @property
+    def is_extended(self):
+        """Whether the architecture has what the paper's network has not."""
+        return (
+            self.extensions != Extensions()
+            or self.pool not in ("token", "mean")
+            or self.norm_after_pool
+            or self.has_positions_in_blocks
+        )
+
+    @property
     def learned_tokens(self):
         """Tokens that are no patches: those of class and distillation, and the registers."""
         return int(self.class_token) + int(self.distillation) + self.registers
@@ -164,8 +179,7 @@ class Variant(Extensions):
 
     @property
     def _stem_stride(self):
-        # Pixels for one place of the feature map: the root halves the image twice, the first stage
-        # not at all, each later stage once.
+        # The root halves the image twice, the first stage not at all, each later stage once.
         return 1 if self.stem is None else 2 ** (2 + max(len(self.stem) - 1, 0))
 
     @property
@@ -187,16 +201,14 @@ def _table():
         table[name] = Variant(**_numbers(size), patch_size=int(patch))
     # Section 3.1 and Table 6: R50 with its stage 4 merged into stage 3, or the whole R50; the small
     # ones are from "How to train your ViT?". The number of a name is the stride in pixels.
-    for name, size, stem, patch in (
-        ("R50+B/16", "B/16", (3, 4, 9), 1),
-        ("R50+L/16", "L/16", (3, 4, 9), 1),
-        ("R50+B/32", "B/32", (3, 4, 6, 3), 1),
-        ("R50+L/32", "L/32", (3, 4, 6, 3), 1),
-        ("R26+S/32", "S/32", (2, 2, 2, 2), 1),
-        ("R26+B/32", "B/32", (2, 2, 2, 2), 1),
-        ("R+Ti/16", "Ti/16", (), 8),  # the authors' name; the stride is 4 * 8 = 32 pixels
+    for stem, units, sizes in (
+        ("R50", (3, 4, 9), ("B/16", "L/16")),
+        ("R50", (3, 4, 6, 3), ("B/32", "L/32")),
+        ("R26", (2, 2, 2, 2), ("S/32", "B/32")),
     ):
-        table[name] = table[size].replace(stem=stem, patch_size=patch)
+        table |= {f"{stem}+{s}": table[s].replace(stem=units, patch_size=1) for s in sizes}
+    # The authors' name; the stride is 4 * 8 = 32 pixels.
+    table["R+Ti/16"] = table["Ti/16"].replace(stem=(), patch_size=8)
     # Beyer et al., 2022, "Better plain ViT baselines for ImageNet-1k".
     table["S/16-plain"] = table["S/16"].replace(
         pool="mean", position="sincos_2d", representation_size=384
@@ -221,10 +233,7 @@ def _table():
 
 def _numbers(size):
     """The fields of a row of `SIZES`; none for a size that its family describes by itself."""
-    if size not in SIZES:
-        return {}
-    width, depth, num_heads, mlp_dim = SIZES[size]
-    return {"width": width, "depth": depth, "num_heads": num_heads, "mlp_dim": mlp_dim}
+    return dict(zip(("width", "depth", "num_heads", "mlp_dim"), SIZES.get(size, ())))
 
 
 VARIANTS = _table()
@@ -249,13 +258,10 @@ def get_variant(variant: str | Variant | None = None, **choices: Any) -> Variant
     if str(variant) in VARIANTS:
         return VARIANTS[str(variant)].replace(**choices)
     size, _, patch = str(variant).partition("/")
-    siblings = [
-        name
-        for name in VARIANTS
-        if re.fullmatch(re.escape(size) + r"/\d+", name) and VARIANTS[name].stem is None
-    ]
+    of_size = re.compile(re.escape(size) + r"/\d+")
+    siblings = [v for name, v in VARIANTS.items() if of_size.fullmatch(name) and v.stem is None]
     if siblings and patch.isdecimal() and int(patch) > 0:
-        return VARIANTS[siblings[0]].replace(**{"patch_size": int(patch), **choices})
+        return siblings[0].replace(**{"patch_size": int(patch), **choices})
     paper = [name for name in VARIANTS if "-" not in name]
     near = difflib.get_close_matches(str(variant), [n for n in VARIANTS if "-" in n], cutoff=0)
     raise ValueError(

@@ -6,6 +6,7 @@ import functools
 import random
 import sys
 import threading
+import types
 
 import keras
 import numpy as np
@@ -51,30 +52,16 @@ def draw_apart(layer):
     for part in (layer, *getattr(layer, "layers", ())):
         backend = getattr(part, "backend", None)
         if keras.backend.backend() == "torch" and hasattr(backend, "random"):
-            backend.random = _Random(backend.random)
+            own = {name: functools.partial(_draw, name) for name in ("beta", "gamma")}
+            backend.random = types.SimpleNamespace(**{**vars(backend.random), **own})
 
 
-class _Random:
-    """The module `random` of a backend of Keras, but for two distributions."""
-
-    def __init__(self, module):
-        self._module = module
-
-    def __getattr__(self, name):
-        return getattr(self._module, name)
-
-    def beta(self, shape, alpha, beta, dtype=None, seed=None):
-        return self._drawn("beta", shape, (alpha, beta), dtype, seed)
-
-    def gamma(self, shape, alpha, dtype=None, seed=None):
-        return self._drawn("gamma", shape, (alpha,), dtype, seed)
-
-    def _drawn(self, name, shape, parameters, dtype, seed):
-        seeds = seed if hasattr(seed, "next") else keras.random.SeedGenerator(seed)
-        rng = np.random.default_rng([int(each) for each in seeds.next()])
-        parameters = [keras.ops.convert_to_numpy(each) for each in parameters]
-        drawn = getattr(rng, name)(*parameters, size=tuple(shape))
-        return keras.ops.convert_to_tensor(drawn, dtype or keras.config.floatx())
+def _draw(name, shape, *parameters, dtype=None, seed=None, **named):
+    seeds = seed if hasattr(seed, "next") else keras.random.SeedGenerator(seed)
+    rng = np.random.default_rng([int(each) for each in seeds.next()])
+    parameters = [keras.ops.convert_to_numpy(each) for each in (*parameters, *named.values())]
+    drawn = getattr(rng, name)(*parameters, size=tuple(shape))
+    return keras.ops.convert_to_tensor(drawn, dtype or keras.config.floatx())
 
 
 def keep_memory() -> bool:
@@ -82,8 +69,8 @@ def keep_memory() -> bool:
 
     On a CPU, JAX 0.10 takes the memory of each step from the system anew, which can cost a tenth
     of a step. Call this before anything is computed, since threads of JAX that are there already
-    go on as before; memory then stays at its peak. docs/performance.md has the same as an
-    environment variable. Returns whether it could be done: it takes Linux and glibc.
+    go on as before; memory then stays at its peak. Returns whether it could be done: it takes
+    Linux and glibc.
     """
     mallopt = sys.platform.startswith("linux") and getattr(ctypes.CDLL(None), "mallopt", None)
     # Of mallopt(3): M_ARENA_MAX, M_MMAP_MAX and M_TRIM_THRESHOLD.
@@ -105,10 +92,7 @@ def one_at_a_time(model, step="predict"):
     "predict", for which threads of TensorFlow and PyTorch need not wait.
     """
     is_jax, thread = keras.backend.backend() == "jax", threading.get_ident()
-    if step == "predict" and not is_jax:
-        yield
-        return
-    layers = list(model._flatten_layers()) if is_jax else [model]
+    layers = model._flatten_layers() if is_jax else [model] if step != "predict" else []
     with _FREED:  # all of them or none, so that no two threads wait for one another
         _FREED.wait_for(lambda: all(_USED.get(layer, thread) == thread for layer in layers))
         new = [layer for layer in layers if layer not in _USED]
@@ -184,21 +168,18 @@ def different_noise_on_replicas(model):
     """
     import tensorflow as tf
 
-    def own(draw):
-        def next(ordered=True):
-            seed, context = draw(ordered), tf.distribute.get_replica_context()
-            if context is None:
-                return seed
-            replica = tf.cast(context.replica_id_in_sync_group, seed.dtype)
-            # The second number of a seed counts the calls; the stride keeps replicas apart.
-            return seed + tf.stack([replica * 1_000_003, tf.zeros((), seed.dtype)])
-
-        return next
+    def of_replica(draw, ordered=True):
+        seed, context = draw(ordered), tf.distribute.get_replica_context()
+        if context is None:
+            return seed
+        replica = tf.cast(context.replica_id_in_sync_group, seed.dtype)
+        # The second number of a seed counts the calls; the stride keeps replicas apart.
+        return seed + tf.stack([replica * 1_000_003, tf.zeros((), seed.dtype)])
 
     for layer in model._flatten_layers():
         generator = getattr(layer, "seed_generator", None)
         if generator is not None and "next" not in vars(generator):
-            generator.next = own(generator.next)
+            generator.next = functools.partial(of_replica, generator.next)
 
 
 def is_compiling():
@@ -254,7 +235,7 @@ def own_policy(policy, default=None):
     `default` replaces the default of a map, for what it does not name, or all of another policy.
     """
     if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-        return policy if default is None else keras.DTypePolicy(default)
+        return keras.DTypePolicy(default) if default else policy
     default = default or policy.default_policy.name
     return keras.dtype_policies.DTypePolicyMap(default, {path: policy[path] for path in policy})
 

@@ -16,8 +16,8 @@ class MultiHeadSelfAttention(Layer):
 
     The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
     heads, head width), that of the output (heads, head width, width), as in the authors' files.
-    A call leaves A = softmax(q kᵀ / √D_h) (Eq. 6) inside the backend's fused kernel; `scores` and
-    `with_scores` compute the same in two steps.
+    A call leaves A = softmax(q kᵀ / √D_h) (Eq. 6) inside the backend's fused kernel, which computes
+    `weighted_sum(attention_weights(q, k, bias), v)`; `scores` and `with_scores` take two steps.
 
     Shapes: (batch, tokens, width) -> the same.
 
@@ -39,33 +39,21 @@ class MultiHeadSelfAttention(Layer):
         self.key = self.head_projection("key", input_shape, has_bias=self.qkv_bias)
         self.value = self.head_projection("value", input_shape, has_bias=self.qkv_bias)
         self.out = self.output_projection(input_shape)
-        self.dropout.build(None)
 
     def head_projection(self, name, input_shape, has_bias):
         """A layer of Eq. 5, built: (batch, tokens, width) -> (batch, tokens, heads, D_h)."""
         width = input_shape[-1]
         check_heads(width, self.num_heads)
-        layer = Linear(
-            "btd,dhk->bthk",
-            (None, self.num_heads, width // self.num_heads),
-            bias_axes="hk" if has_bias else None,
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        shape, axes = (None, self.num_heads, width // self.num_heads), "hk" if has_bias else None
+        layer = Linear("btd,dhk->bthk", shape, bias_axes=axes, dtype=self.dtype_policy, name=name)
         layer.build(input_shape)
         return layer
 
     def output_projection(self, input_shape, has_bias=True):
         """U_msa of Eq. 8, built: (batch, tokens, heads, D_h) -> (batch, tokens, width)."""
-        *batch_and_tokens, width = input_shape
-        layer = Linear(
-            "bthk,hkd->btd",
-            (None, width),
-            bias_axes="d" if has_bias else None,
-            dtype=self.dtype_policy,
-            name="out",
-        )
-        layer.build((*batch_and_tokens, self.num_heads, width // self.num_heads))
+        width, axes, dtype = input_shape[-1], "d" if has_bias else None, self.dtype_policy
+        layer = Linear("bthk,hkd->btd", (None, width), bias_axes=axes, dtype=dtype, name="out")
+        layer.build((*input_shape[:-1], self.num_heads, width // self.num_heads))
         return layer
 
     def call(self, x, memory=None, bias=None, rotation=None, training=False):
@@ -92,8 +80,11 @@ class MultiHeadSelfAttention(Layer):
 
     def attend(self, q, k, v, bias=None, training=False):
         """softmax(q kᵀ / √D_h + bias) v, Eq. 6 and 7: (batch, tokens, heads, D_h) -> the same."""
-        dropout = self.dropout if training and self.dropout.rate else None
-        return kernels.attention(q, k, v, bias=bias, dropout=dropout)
+        if not (training and self.dropout.rate):
+            return kernels.attention(q, k, v, bias=bias)  # the lines below, fused
+        weights = kernels.attention_weights(q, k, bias)
+        weights = self.dropout(ops.cast(weights, v.dtype), training=True)
+        return kernels.weighted_sum(weights, v)
 
     def join(self, heads):
         """Eq. 8: (batch, tokens, heads, D_h) -> (batch, tokens, width).

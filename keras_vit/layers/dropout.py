@@ -45,6 +45,7 @@ class Dropout(Layer):
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.rate, self.seed = checks.rate(rate, "rate"), seed
+        self.built = True
         if self.rate > 0:
             self.seed_generator = SeedGenerator(seed)
 

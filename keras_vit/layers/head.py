@@ -31,12 +31,8 @@ class TokenPool(Layer):
         self.pool, self.learned_tokens = pool, int(class_token) + registers
 
     def call(self, x, size=None):
-        """Pools the tokens of each image, of shape (batch, tokens, width).
-
-        Args:
-            x: the tokens.
-            size: how many patches each token stands for (`MergingBlock`), integers of shape
-                (batch, tokens); `None` for one each.
+        """`size` is the number of patches that each token stands for (`MergingBlock`), integers of
+        shape (batch, tokens); `None` for one each.
         """
         return self.mean(x, size) if self.pool == "mean" else x[:, 0]
 
@@ -56,13 +52,10 @@ class TokenPool(Layer):
 def pre_logits(rank, representation_size, dtype=None):
     """The hidden layer of the pre-training head: linear, then tanh (section 3.1).
 
-    Args:
-        rank: axes of the input: 2 for (batch, width), 3 for (batch, tokens, width).
-        representation_size: units.
-        dtype: dtype policy, or `None` for the global one.
+    `rank` counts the axes of the input: 2 for (batch, width), 3 for (batch, tokens, width).
     """
-    options = {"bias_axes": "k", "activation": kernels.tanh, "dtype": dtype}
-    return linear_map(rank, representation_size, **options, name="pre_logits")
+    options = {"activation": kernels.tanh, "dtype": dtype, "name": "pre_logits"}
+    return linear_map(rank, representation_size, bias_axes="k", **options)
 
 
 def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
@@ -71,23 +64,13 @@ def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
     It computes in the precision of its variables (float32 under a mixed policy), because a loss
     needs more digits of the logits than half precision keeps. A `DTypePolicyMap` may name another.
 
-    Args:
-        rank, dtype: as in `pre_logits`.
-        num_classes: K, the number of logits.
-        bias: initial value of every bias: 0, or about -log(K) for a sigmoid loss over K classes,
-            so that training starts from rare positives.
-        name: of the layer.
+    `bias` is the initial value of every bias: 0, or about -log(K) for a sigmoid loss over K
+    classes, so that training starts from rare positives. `rank` is as in `pre_logits`.
     """
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-    return linear_map(
-        rank,
-        num_classes,
-        bias_axes="k",
-        kernel_initializer="zeros",
-        bias_initializer=keras.initializers.Constant(bias),
-        dtype=head_policy(policy),
-        name=name,
-    )
+    initial = {"kernel_initializer": "zeros", "bias_initializer": keras.initializers.Constant(bias)}
+    options = {"bias_axes": "k", "dtype": head_policy(policy), "name": name}
+    return linear_map(rank, num_classes, **initial, **options)
 
 
 def head_policy(policy):

@@ -68,8 +68,8 @@ class FloatInputs:
 
         def cast(x):
             # A symbol stays as it is, because a cast would become a layer of a Functional model.
-            is_number = hasattr(x, "dtype") and not isinstance(x, keras.KerasTensor)
-            return keras.ops.cast(x, dtype) if is_number and _is_integer(x) else x
+            is_symbol = isinstance(x, keras.KerasTensor)
+            return keras.ops.cast(x, dtype) if not is_symbol and _is_integer(x) else x
 
         return keras.tree.map_structure(cast, value)
 
@@ -87,15 +87,16 @@ def has_hooks(layer):
 
 def _needs_look(x):
     """Whether something may be, or hold, a tensor of integers."""
-    return _is_integer(x) if hasattr(x, "dtype") else isinstance(x, (list, tuple, dict))
+    return isinstance(x, (list, tuple, dict)) or _is_integer(x)
 
 
 def _is_integer(x):
-    return keras.backend.standardize_dtype(x.dtype).startswith(("int", "uint", "bool"))
+    dtype = keras.backend.standardize_dtype(x.dtype) if hasattr(x, "dtype") else ""
+    return dtype.startswith(("int", "uint", "bool"))
 
 
-# For files of earlier versions, filled in by `extensions.earlier`: functions from a class and a
-# config to both as they are now.
+# For files of earlier versions, filled in by `extensions`: functions that change a config in place,
+# and return the class that takes it now.
 EARLIER_CONFIGS = []
 
 
@@ -148,7 +149,7 @@ class Layer(FloatInputs, keras.layers.Layer):
         current, config = cls, dict(config)
         origin = config.pop("origin", None)
         for translate in EARLIER_CONFIGS:
-            current, config = translate(current, config)
+            current = translate(current, config)
         layer = super(Layer, current).from_config(config)
         layer.origin = origin and keras.saving.deserialize_keras_object(origin)
         return layer

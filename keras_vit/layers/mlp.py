@@ -35,8 +35,6 @@ class MLP(Layer):
         gelu = kernels.ACTIVATIONS[f"gelu_{self.gelu}"]
         self.dense_1 = self.linear("dense_1", width, units=self.hidden_dim, activation=gelu)
         self.dense_2 = self.linear("dense_2", self.hidden_dim, units=width)
-        self.dropout_1.build(None)
-        self.dropout_2.build(None)
 
     def linear(self, name, width, units, activation=None, has_bias=True):
         """One of the linear layers, built: (batch, tokens, width) -> (batch, tokens, units)."""

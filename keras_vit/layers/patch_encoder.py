@@ -13,6 +13,18 @@ from keras_vit.layers.norm import NORMS
 from keras_vit.layers.position import PositionEmbedding, small_normal
 
 
+def patch_projection(width, bias=True, dtype=None):
+    """E of Eq. 1: (batch, N, P²·C) -> (batch, N, width)."""
+    return Linear(
+        "bnp,pd->bnd",
+        (None, width),
+        bias_axes="d" if bias else None,
+        kernel_initializer="lecun_normal",
+        dtype=dtype,
+        name="projection",
+    )
+
+
 @keras.saving.register_keras_serializable("keras_vit")
 class PatchEncoder(Layer):
     """z_0 = [x_class; x_p¹ E; ...; x_pᴺ E] + E_pos (Eq. 1).
@@ -53,17 +65,10 @@ class PatchEncoder(Layer):
     ):
         super().__init__(**kwargs)
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
-        self.has_class_token, self.has_distillation_token = class_token, distillation
-        self.num_registers = registers
+        self.counts = {"class_token": int(class_token), "distillation_token": int(distillation)}
+        self.counts["registers"] = registers
         policy = self.dtype_policy
-        self.projection = Linear(
-            "bnp,pd->bnd",
-            (None, width),
-            bias_axes="d" if bias else None,
-            kernel_initializer="lecun_normal",
-            dtype=policy,
-            name="projection",
-        )
+        self.projection = patch_projection(width, bias, dtype=policy)
         self.norm = NORMS[norm](epsilon, dtype=policy, name="norm")
         self.position = None
         if position != "none":
@@ -81,25 +86,21 @@ class PatchEncoder(Layer):
     @property
     def learned_tokens(self):
         """The number of tokens before those of the patches."""
-        return int(self.has_class_token) + int(self.has_distillation_token) + self.num_registers
+        return sum(self.counts.values())
 
     def build(self, input_shape):
         batch, *grid, values = input_shape
         self.projection.build((batch, None, values))
-        if self.has_class_token:
-            self.class_token = self._token("class_token", "zeros")
         self.norm.build((batch, None, self.width))
-        if self.has_distillation_token:
-            self.distillation_token = self._token("distillation_token", small_normal())
-        if self.num_registers:
-            self.register_tokens = self._token("registers", small_normal(), self.num_registers)
+        self.first = []  # [x_class; x_distillation; registers]
+        for name, count in self.counts.items():
+            if count:
+                initializer = "zeros" if name == "class_token" else small_normal()
+                token = self.add_weight((1, count, self.width), initializer, name=name)
+                self.first.append(token)
         if self.position is not None:
             tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
             self.position.build((batch, tokens, self.width))
-        self.dropout.build(None)
-
-    def _token(self, name, initializer, count=1):
-        return self.add_weight((1, count, self.width), initializer, name=name)
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
@@ -112,12 +113,9 @@ class PatchEncoder(Layer):
 
     def prepend_learned_tokens(self, x):
         """[x_class; x_distillation; registers; x], as in Eq. 1."""
-        if not self.learned_tokens:
+        if not self.first:
             return x
-        learned = [self.class_token] if self.has_class_token else []
-        learned += [self.distillation_token] if self.has_distillation_token else []
-        learned += [self.register_tokens] if self.num_registers else []
-        first = ops.concatenate([ops.cast(token, x.dtype) for token in learned], axis=1)
+        first = ops.concatenate([ops.cast(token, x.dtype) for token in self.first], axis=1)
         first = ops.broadcast_to(first, (ops.shape(x)[0], *first.shape[1:]))
         return ops.concatenate([first, x], axis=1)
 

@@ -1,5 +1,7 @@
 """Positions: E_pos of Eq. 1, and the absolute alternatives of Table 8 (appendix D.4)."""
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
@@ -53,63 +55,53 @@ class PositionEmbedding(Layer):
                 f"A grid of {rows}x{columns} patches with {self.learned_tokens} learned tokens has "
                 f"{expected} tokens. Received: tokens of shape {tuple(input_shape)}."
             )
-        self.scheme = POSITIONS[self.kind](self, expected, width=width)
+        self.scheme = POSITIONS[self.kind](self, width)
 
     def call(self, x, grid=None):
         is_known = grid is not None and all(isinstance(side, int) for side in grid)
-        if is_known and tuple(grid) == self.grid:
-            grid = None
-        return x + ops.cast(self.table(grid, like=x), x.dtype)
+        table = self.table(None if is_known and tuple(grid) == self.grid else grid)
+        return x + ops.cast(table, x.dtype)
 
-    def table(self, grid=None, like=None):
+    def table(self, grid=None):
         """E_pos itself. Shape: (1, tokens, width).
 
         Args:
             grid: (rows, columns) of the patches, ints or tensors; `None` for those of the layer.
-            like: a tensor, on whose device the table is made; `None` for Keras's device.
         """
-        return self.scheme.table(grid, like=ops.zeros(()) if like is None else like)
-
-    def after_zeros(self, patches):
-        """A table that is zero for the learned tokens, from the vectors of the patches."""
-        zeros = ops.zeros((self.learned_tokens, patches.shape[-1]), dtype=patches.dtype)
-        return ops.concatenate([zeros, patches], axis=0)[None]
-
-    def resize_matrices(self, grid, like):
-        """The matrices that resample the rows and the columns of the layer's grid to `grid`."""
-        return [
-            self.computed(resize_matrix, old, new, self.interpolation, like=like)
-            for old, new in zip(self.grid, grid)
-        ]
-
-    def computed(self, function, *arguments, like):
-        """What `function` computes of its arguments and of no weights, in float32 at least.
-
-        Of numbers, as for a grid of (7, 7), NumPy computes it, once. Of tensors, where the size of
-        the images is known only when the graph runs, the graph computes it.
-        """
-        if all(isinstance(each, (int, str)) for each in keras.tree.flatten(arguments)):
-            return kernels.computed(function, *arguments, like=like, dtype=self.precise_dtype)
-        return ops.cast(function(*arguments, ops, self.precise_dtype), self.precise_dtype)
+        return self.scheme.table(grid)
 
     @property
     def precise_dtype(self):
         """The type in which the table is computed."""
         return kernels.at_least_float32(self.variable_dtype)
 
+    def resize_matrices(self, grid):
+        """The matrices that resample the rows and the columns of the layer's grid to `grid`."""
+        return [
+            computed(resize_matrix, old, new, self.interpolation, dtype=self.precise_dtype)
+            for old, new in zip(self.grid, grid)
+        ]
+
+    def after_zeros(self, patches):
+        """A table that is zero for the learned tokens, from the vectors of the patches."""
+        # A padding of Keras breaks the graphs of PyTorch's compiler.
+        zeros = ops.zeros((self.learned_tokens, patches.shape[-1]), dtype=patches.dtype)
+        return ops.concatenate([zeros, patches], axis=0)[None]
+
 
 class Learned1D:
     """A learned vector per token, the class token's included: variables and table of a layer."""
 
-    def __init__(self, layer, tokens, width):
+    def __init__(self, layer, width):
+        shape = (1, layer.learned_tokens + math.prod(layer.grid), width)
+        layer.embedding = layer.add_weight(shape, small_normal(), name="embedding")
         self.layer = layer
-        layer.embedding = layer.add_weight((1, tokens, width), small_normal(), name="embedding")
 
-    def table(self, grid, like):
+    def table(self, grid):
         layer = self.layer
         if grid is None:
             return ops.convert_to_tensor(layer.embedding)
-        rows, columns = layer.resize_matrices(grid, like)
+        rows, columns = layer.resize_matrices(grid)
         table = ops.cast(layer.embedding[0], layer.precise_dtype)
         learned, patches = table[: layer.learned_tokens], table[layer.learned_tokens :]
         patches = ops.reshape(patches, (*layer.grid, patches.shape[-1]))
@@ -122,19 +114,19 @@ class Learned1D:
 class Learned2D:
     """A learned vector of width / 2 per column and one per row, concatenated, of a layer."""
 
-    def __init__(self, layer, tokens, width):
+    def __init__(self, layer, width):
         _check_multiple(width, 2, kind="learned_2d")
         self.layer, half = layer, width // 2
         rows, columns = layer.grid
         layer.row_embedding = layer.add_weight((rows, half), small_normal(), name="rows")
         layer.column_embedding = layer.add_weight((columns, half), small_normal(), name="columns")
 
-    def table(self, grid, like):
+    def table(self, grid):
         layer = self.layer
         column = ops.cast(layer.column_embedding, layer.precise_dtype)
         row = ops.cast(layer.row_embedding, layer.precise_dtype)
         if grid is not None:
-            rows, columns = layer.resize_matrices(grid, like)
+            rows, columns = layer.resize_matrices(grid)
             column, row = columns @ column, rows @ row
         (rows, half), (columns, _) = ops.shape(row), ops.shape(column)
         x = ops.broadcast_to(column[None], (rows, columns, half))
@@ -145,19 +137,31 @@ class Learned2D:
 class SinCos2D:
     """Fixed sines and cosines of the column and the row, of a layer; see `sincos_2d`."""
 
-    def __init__(self, layer, tokens, width):
+    def __init__(self, layer, width):
         self.layer, self.width = layer, width
-        layer.fixed = kernels.Constant(sincos_2d(layer.grid, width))
+        self.fixed = kernels.Constant(sincos_2d(layer.grid, width))
 
-    def table(self, grid, like):
+    def table(self, grid):
         layer = self.layer
         if grid is None:
-            return layer.after_zeros(layer.fixed.tensor(like, layer.compute_dtype))
-        table = layer.computed(sincos_2d, tuple(grid), self.width, like=like)
+            table = self.fixed.tensor(ops.zeros(()), layer.precise_dtype)
+        else:
+            table = computed(sincos_2d, tuple(grid), self.width, dtype=layer.precise_dtype)
         return layer.after_zeros(ops.cast(table, layer.compute_dtype))
 
 
 POSITIONS = {"learned_1d": Learned1D, "learned_2d": Learned2D, "sincos_2d": SinCos2D}
+
+
+def computed(function, *arguments, dtype):
+    """What `function` computes of arguments that are no weights, in `dtype`.
+
+    Of numbers, as for a grid of (7, 7), NumPy computes it, once. Of tensors, where the size of the
+    images is known only when the graph runs, the graph computes it.
+    """
+    if all(isinstance(each, (int, str)) for each in keras.tree.flatten(arguments)):
+        return kernels.computed(function, *arguments, like=ops.zeros(()), dtype=dtype)
+    return ops.cast(function(*arguments, ops, dtype), dtype)
 
 
 def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0, endpoint=True):

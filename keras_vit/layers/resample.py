@@ -28,7 +28,7 @@ def resize_matrix(old, new, method, xp=np, dtype="float64"):
         dtype: of the matrix.
     """
     check_choice("method", method, tuple(MATRICES))
-    return MATRICES[method](xp, old, new, dtype)
+    return MATRICES[method](xp, xp.arange(new, dtype=dtype), old, xp.array(new, dtype=dtype))
 
 
 def resize_grid(table, old, new, method):
@@ -37,10 +37,7 @@ def resize_grid(table, old, new, method):
     Shapes: (old rows * old columns, width) -> (new rows * new columns, width), NumPy arrays with
     positions in reading order.
     """
-    rows, columns = (resize_matrix(o, n, method) for o, n in zip(old, new))
-    grid = np.asarray(table, "float64").reshape(*old, -1)
-    resized = np.einsum("ro,cp,opd->rcd", rows, columns, grid, optimize=True)
-    return resized.reshape(new[0] * new[1], -1)
+    return _resized(table, old, [resize_matrix(o, n, method) for o, n in zip(old, new)])
 
 
 def patch_matrix(old, new, method):
@@ -56,79 +53,115 @@ def patch_matrix(old, new, method):
     return np.linalg.pinv(resize_matrix(old, new, method).T)
 
 
-# These names are the same in NumPy and keras.ops; `xp.array` casts.
+def resize_offsets(table, old_grid, new_grid, method):
+    """Biases of attention for offsets of patches (BEiT), resampled from one grid to another.
+
+    With `"bilinear"` offsets are resampled as pixels are, the rule of Hugging Face. Any other
+    method stands for the authors' rule (Bao et al., 2022): the old offsets are moved so far apart,
+    by distances that grow geometrically from 1, that they reach the new grid's ends, and what lies
+    between them is linear, as in timm.
+
+    Shapes: (offsets of the old grid + C, heads) -> (offsets of the new grid + C, heads), where the
+    last C are those of a class token, which stay.
+
+    Raises:
+        ValueError: the table does not belong to the old grid.
+    """
+    old, new = ([2 * side - 1 for side in grid] for grid in (old_grid, new_grid))
+    offsets = old[0] * old[1]
+    if table.ndim != 2 or len(table) not in (offsets, offsets + 3):
+        raise ValueError(
+            f"The biases of a grid of {tuple(old_grid)} have {offsets} rows, or 3 more with a "
+            f"class token. Received: shape {table.shape}."
+        )
+    matrix = resize_matrix if method == "bilinear" else _geometric_matrix
+    resized = _resized(table[:offsets], old, [matrix(o, n, method) for o, n in zip(old, new)])
+    return np.concatenate([resized.astype(table.dtype), table[offsets:]])
 
 
-def _align_corners(xp, old, new, dtype):
-    return _triangle(xp, _between_corners(xp, old, new, dtype), old, dtype)
+def _resized(table, old, matrices):
+    grid = np.asarray(table, "float64").reshape(*old, -1)
+    resized = np.einsum("ro,cp,opd->rcd", *matrices, grid, optimize=True)
+    return resized.reshape(-1, grid.shape[2])
 
 
-def _scipy_zoom(xp, old, new, dtype):
-    place = xp.arange(new) * ((old - 1) / max(new - 1, 1))
-    return xp.where(place[:, None] > old - 1, 0.0, _align_corners(xp, old, new, dtype))
+def _geometric_matrix(old, new, method):
+    """The matrix of shape (new, old) by which the authors of BEiT resample offsets along an axis.
+
+    Offset k moves to 1 + q + ... + q^(k - 1), where q is the largest, between 1.01 and 1.5, for
+    which the last offset stays within the new ones.
+    """
+    count, low, high = old // 2, 1.01, 1.5
+    while high - low > 1e-6:  # by bisection, whose last q is taken, as in the authors' code
+        q = (low + high) / 2
+        low, high = (low, q) if (1 - q**count) / (1 - q) > new // 2 else (q, high)
+    places = np.cumsum(q ** np.arange(count))
+    places = np.concatenate([-places[::-1], [0], places])
+    wanted = np.arange(new) - new // 2
+    return np.stack([np.interp(wanted, places, row) for row in np.eye(old)], axis=1)
 
 
-def _bilinear(xp, old, new, dtype):
-    place, _ = _half_pixel(xp, old, new, dtype)
-    return _triangle(xp, xp.clip(place, 0.0, old - 1.0), old, dtype)
+# From here on: functions of new samples, of which `index` counts some and `new` is the number. The
+# names are the same in NumPy and keras.ops; `xp.array` casts.
 
 
-def _bilinear_antialias(xp, old, new, dtype):
-    place = xp.arange(new, dtype=dtype)
-    return linear_weights(place, old, new=xp.array(new, dtype=dtype), xp=xp, dtype=dtype)
+def _align_corners(xp, index, old, new):
+    return _triangle(xp, _between_corners(xp, index, old, new), old)
 
 
-def linear_weights(place, old, new, xp, dtype):
-    """How `"bilinear_antialias"` weights `old` values for samples at a place among `new` ones.
+def _scipy_zoom(xp, index, old, new):
+    place = _between_corners(xp, index, old, new)
+    return xp.where(place[:, None] > old - 1, 0.0, _triangle(xp, place, old))
+
+
+def _bilinear(xp, index, old, new):
+    return _triangle(xp, xp.clip(_half_pixel(index, old, new), 0.0, old - 1.0), old)
+
+
+def bilinear_antialias(xp, index, old, new):
+    """The weights of `"bilinear_antialias"`.
 
     Shapes: (..., samples), and of `new` () or (..., 1) -> (..., samples, old).
     """
-    scale = old / new
-    center = (place + 0.5) * scale - 0.5
-    distance = xp.abs(center[..., None] - xp.arange(old, dtype=dtype))
-    weights = _at_least(xp, 0.0, 1.0 - distance / _at_least(xp, 1.0, scale)[..., None])
+    span = _at_least(xp, 1.0, old / new)[..., None]
+    weights = _triangle(xp, _half_pixel(index, old, new), old, span)
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
-def _bicubic(xp, old, new, dtype):
-    place, scale = _half_pixel(xp, old, new, dtype)
-    distance = (xp.arange(old, dtype=dtype) - place[:, None]) / _at_least(xp, 1.0, scale)
-    weights = _cubic(xp, distance, -0.5)
+def _bicubic(xp, index, old, new):
+    distance = xp.arange(old, dtype=index.dtype) - _half_pixel(index, old, new)[:, None]
+    weights = _cubic(xp, distance / _at_least(xp, 1.0, old / new), -0.5)
     return weights / xp.sum(weights, axis=1, keepdims=True)
 
 
-def _bicubic_no_antialias(xp, old, new, dtype):
-    return _cubic_taps(xp, _half_pixel(xp, old, new, dtype)[0], old, dtype)
+def _bicubic_no_antialias(xp, index, old, new):
+    return _cubic_taps(xp, _half_pixel(index, old, new), old)
 
 
-def _bicubic_align_corners(xp, old, new, dtype):
-    return _cubic_taps(xp, _between_corners(xp, old, new, dtype), old, dtype)
+def _bicubic_align_corners(xp, index, old, new):
+    return _cubic_taps(xp, _between_corners(xp, index, old, new), old)
 
 
-def _cubic_taps(xp, place, old, dtype):
-    first = xp.floor(place)
-    matrix = 0.0
+def _half_pixel(index, old, new):
+    return (index + 0.5) * (old / new) - 0.5
+
+
+def _between_corners(xp, index, old, new):
+    return index * ((old - 1.0) / xp.maximum(new - 1.0, 1.0))
+
+
+def _triangle(xp, place, old, span=1.0):
+    distance = xp.abs(place[..., None] - xp.arange(old, dtype=place.dtype))
+    return _at_least(xp, 0.0, 1.0 - distance / span)
+
+
+def _cubic_taps(xp, place, old):
+    first, matrix = xp.floor(place), 0.0
     for tap in (-1.0, 0.0, 1.0, 2.0):
         sample = xp.clip(first + tap, 0.0, old - 1.0)[:, None]
-        hit = xp.array(xp.equal(xp.arange(old, dtype=dtype), sample), dtype=dtype)
+        hit = xp.array(xp.equal(xp.arange(old, dtype=place.dtype), sample), dtype=place.dtype)
         matrix = matrix + hit * _cubic(xp, place - first - tap, -0.75)[:, None]
     return matrix
-
-
-def _between_corners(xp, old, new, dtype):
-    place = xp.arange(new, dtype=dtype)
-    return place * ((old - 1.0) / xp.maximum(place[-1], 1.0))
-
-
-def _triangle(xp, place, old, dtype):
-    return _at_least(xp, 0.0, 1.0 - xp.abs(place[:, None] - xp.arange(old, dtype=dtype)))
-
-
-def _half_pixel(xp, old, new, dtype):
-    """Where the new samples lie among the old ones, and how many old ones a new one spans."""
-    place = xp.arange(new, dtype=dtype)
-    scale = old / xp.array(new, dtype=dtype)
-    return (place + 0.5) * scale - 0.5, scale
 
 
 def _cubic(xp, x, a):
@@ -139,17 +172,17 @@ def _cubic(xp, x, a):
     return xp.where(x <= 1.0, near, xp.where(x < 2.0, far, xp.zeros_like(x)))
 
 
+def _at_least(xp, least, x):
+    """`x`, and `least` where it is less; on PyTorch Keras's `maximum` cuts float64 to float32."""
+    return xp.where(x > least, x, least)
+
+
 MATRICES = {
     "align_corners": _align_corners,
     "bilinear": _bilinear,
-    "bilinear_antialias": _bilinear_antialias,
+    "bilinear_antialias": bilinear_antialias,
     "bicubic": _bicubic,
     "bicubic_no_antialias": _bicubic_no_antialias,
     "bicubic_align_corners": _bicubic_align_corners,
     "scipy_zoom": _scipy_zoom,
 }
-
-
-def _at_least(xp, least, x):
-    """`x`, and `least` where it is less; on PyTorch Keras's `maximum` cuts float64 to float32."""
-    return xp.where(x > least, x, least)

@@ -54,14 +54,8 @@ class ResNetStyle:
 
     def conv(self, filters, size, **options):
         """A convolution of this style; `options` are further arguments of `StdConv2D`."""
-        return StdConv2D(
-            filters,
-            size,
-            explicit_padding=self.version == "v2",
-            numerics=self.numerics,
-            folded=self.folded,
-            **options,
-        )
+        options |= {"numerics": self.numerics, "folded": self.folded}
+        return StdConv2D(filters, size, explicit_padding=self.version == "v2", **options)
 
     def norm(self, **options):
         """A group norm of this style; `options` are further arguments of `GroupNorm`."""
@@ -82,8 +76,20 @@ def standardize(kernel, numerics):
     return kernel / (ops.sqrt(variance) + numerics.weight_epsilon)
 
 
+class StridedLayer(Layer):
+    """A layer of maps with a `stride`, which rounds up, and the number of channels that it gives.
+
+    Explicit padding of an odd kernel gives as many outputs as "same".
+    """
+
+    def compute_output_spec(self, x):
+        batch, *sides, _ = x.shape
+        sides = [None if side is None else -(-side // self.stride) for side in sides]
+        return self._output((batch, *sides, self.channels))
+
+
 @keras.saving.register_keras_serializable("keras_vit")
-class StdConv2D(Layer):
+class StdConv2D(StridedLayer):
     """A convolution without bias whose kernel is standardised at every use.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / stride), ..., filters).
@@ -105,35 +111,23 @@ class StdConv2D(Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.filters = positive_int(filters, "filters")
+        self.channels = positive_int(filters, "filters")
         self.kernel_size = positive_int(kernel_size, "kernel_size")
         check_choice("numerics", numerics, tuple(NUMERICS))
-        self.strides, self.explicit_padding = strides, explicit_padding
+        self.stride, self.explicit_padding = strides, explicit_padding
         self.numerics, self.folded = numerics, folded
 
     def build(self, input_shape):
-        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.filters)
+        shape = (self.kernel_size, self.kernel_size, input_shape[-1], self.channels)
+        initial = kernels.initial("lecun_normal")
         # Standardised in full precision, and rounded to half precision only then.
-        self.kernel = self.add_weight(
-            shape, kernels.initial("lecun_normal"), autocast=False, name="kernel"
-        )
+        self.kernel = self.add_weight(shape, initial, autocast=False, name="kernel")
         kernels.lay_out(self.kernel)
 
     def call(self, x):
         kernel = self.kernel if self.folded else standardize(self.kernel, NUMERICS[self.numerics])
         kernel = ops.cast(kernel, self.compute_dtype)
-        return kernels.conv(x, kernel, self.strides, self.explicit_padding)
-
-    def compute_output_spec(self, x):
-        # Explicit padding of an odd kernel gives as many outputs as "same".
-        return self._output(_strided(x.shape, self.strides, self.filters))
-
-
-def _strided(shape, strides, channels):
-    """The shape behind a layer whose strides round up; sides that are not known are `None`."""
-    batch, *sides, _ = shape
-    sides = [None if side is None else -(-side // strides) for side in sides]
-    return (batch, *sides, channels)
+        return kernels.conv(x, kernel, self.stride, self.explicit_padding)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -168,7 +162,7 @@ class GroupNorm(Layer):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Root(Layer):
+class Root(StridedLayer):
     """7 x 7 convolution and 3 x 3 max pooling, each with stride 2, in front of the units.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
@@ -180,9 +174,11 @@ class Root(Layer):
         version, numerics, folded: as in `ResNetStyle`.
     """
 
+    stride = 4
+
     def __init__(self, filters, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
-        self.filters, self.style = filters, ResNetStyle(version, numerics, folded=folded)
+        self.channels, self.style = filters, ResNetStyle(version, numerics, folded=folded)
         self.conv = self.style.conv(filters, 7, strides=2, dtype=self.dtype_policy, name="conv")
         if version == "v1":
             self.norm = self.style.norm(dtype=self.dtype_policy, name="norm")
@@ -200,12 +196,9 @@ class Root(Layer):
         x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
         return kernels.max_pool(x, size=3, strides=2, same=False)
 
-    def compute_output_spec(self, x):
-        return self._output(_strided(x.shape, 4, self.filters))
-
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Bottleneck(Layer):
+class Bottleneck(StridedLayer):
     """1 x 1, 3 x 3 and 1 x 1 convolutions around a residual connection (He et al., 2016).
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / strides), ..., 4 * filters).
@@ -217,12 +210,12 @@ class Bottleneck(Layer):
 
     def __init__(self, filters, strides=1, version="v1", numerics="google", folded=False, **kwargs):
         super().__init__(**kwargs)
-        self.filters, self.strides = positive_int(filters, "filters"), strides
         self.style = style = ResNetStyle(version, numerics, folded=folded)
         dtype = self.dtype_policy
         self.conv1 = style.conv(filters, 1, dtype=dtype, name="conv1")
         self.conv2 = style.conv(filters, 3, strides=strides, dtype=dtype, name="conv2")
         self.conv3 = style.conv(4 * filters, 1, dtype=dtype, name="conv3")
+        self.channels, self.stride = 4 * filters, strides
         self.norm1 = style.norm(dtype=dtype, name="norm1")
         self.norm2 = style.norm(dtype=dtype, name="norm2")
         # A fresh unit of version 1 gives relu(shortcut).
@@ -230,21 +223,19 @@ class Bottleneck(Layer):
 
     def build(self, input_shape):
         # Only the number of channels, which is last, matters to the layers inside.
-        inner = (*input_shape[:-1], self.filters)
-        outer = (*input_shape[:-1], 4 * self.filters)
+        inner = (*input_shape[:-1], self.conv1.channels)
+        outer = (*input_shape[:-1], self.channels)
         is_v1, dtype = self.style.version == "v1", self.dtype_policy
-        self.conv1.build(input_shape)
-        self.conv2.build(inner)
-        self.conv3.build(inner)
-        self.norm1.build(inner if is_v1 else input_shape)
-        self.norm2.build(inner)
-        self.norm3.build(outer if is_v1 else inner)
+        normed = (inner, inner, outer) if is_v1 else (input_shape, inner, inner)
+        for conv, shape in zip((self.conv1, self.conv2, self.conv3), (input_shape, inner, inner)):
+            conv.build(shape)
+        for norm, shape in zip((self.norm1, self.norm2, self.norm3), normed):
+            norm.build(shape)
         # The shortcut has a convolution where channels or size change.
-        self.needs_projection = input_shape[-1] != outer[-1] or self.strides != 1
+        self.needs_projection = input_shape[-1] != self.channels or self.stride != 1
         if self.needs_projection:
-            self.conv_proj = self.style.conv(
-                outer[-1], 1, strides=self.strides, dtype=dtype, name="conv_proj"
-            )
+            options = {"strides": self.stride, "dtype": dtype, "name": "conv_proj"}
+            self.conv_proj = self.style.conv(self.channels, 1, **options)
             self.conv_proj.build(input_shape)
             if is_v1:
                 self.norm_proj = self.style.norm(dtype=dtype, name="norm_proj")
@@ -268,26 +259,16 @@ class Bottleneck(Layer):
         y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
         return shortcut + self.conv3(ops.relu(self.norm3(y)))
 
-    def compute_output_spec(self, x):
-        return self._output(_strided(x.shape, self.strides, 4 * self.filters))
-
 
 def resnet_stages(x, blocks, *, width, style, dtype):
     """The feature map of a ResNet, whose layers become part of a Functional graph.
 
     They are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride 4,
     the first stage 1, each other one 2 in its first unit; stages have 256, 512, 1024 and 2048
-    channels times `width`.
-
-    Args:
-        x: images, shape (batch, height, width, channels).
-        blocks: number of units of each stage, such as (3, 4, 6, 3); empty for the root alone.
-        width: factor of all channels.
-        style: a `ResNetStyle`.
-        dtype: dtype policy of the layers.
+    channels times `width`. `blocks` are the units of each stage, such as (3, 4, 6, 3); empty for
+    the root alone.
     """
-    options = {**dataclasses.asdict(style), "dtype": dtype}
-    filters = int(ROOT_FILTERS * width)
+    options, filters = {**dataclasses.asdict(style), "dtype": dtype}, int(ROOT_FILTERS * width)
     x = Root(filters, **options, name="root")(x)
     for stage, units in enumerate(blocks):
         for unit in range(units):

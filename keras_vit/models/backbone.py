@@ -1,6 +1,7 @@
 """The networks of this library inside of any Keras model."""
 
 import contextlib
+import functools
 import threading
 
 import keras
@@ -25,25 +26,22 @@ def backbone(model: keras.Model) -> VisionTransformer | BiT:
     is made of these layers, which shares them and their weights and has the blocks and the head
     that are among them.
 
-    Args:
-        model: any Keras model that holds one.
-
     Raises:
         ValueError: it holds none, or several, which are named.
     """
     networks = backbones(model)
-    if len(networks) == 1:
-        return next(iter(networks.values()))
-    received = f"{type(model).__name__} {getattr(model, 'name', model)!r}"
+    received = f"Received: {type(model).__name__} {getattr(model, 'name', model)!r}"
     if not networks:
         raise ValueError(
-            "A model is needed that is a VisionTransformer or a BiT, or has one inside. Received: "
+            "A model is needed that is a VisionTransformer or a BiT, or has one inside. "
             f"{received}, which has none."
         )
-    raise ValueError(
-        f"The model has {len(networks)} networks inside, and one is needed. Received: {received}; "
-        f"pass the one: {' or '.join(networks)}."
-    )
+    if len(networks) > 1:
+        raise ValueError(
+            f"The model has {len(networks)} networks inside, and one is needed. {received}; "
+            f"pass the one: {' or '.join(networks)}."
+        )
+    return next(iter(networks.values()))
 
 
 def check_model(model, whole=False):
@@ -97,18 +95,16 @@ def _collect(layer, place, networks, seen):
 
 def _parts(layer, place):
     """The layers right in another one, each with its place as Python says it."""
-    if isinstance(getattr(layer, "layers", None), list) and getattr(layer, "inputs", None):
-        return [(part, f"{place}.get_layer({part.name!r})") for part in layer.layers]
-    parts = []
+    parts, is_graph = [], getattr(layer, "inputs", None)
     for name, value in vars(layer).items():
-        if name.startswith("_"):  # lists that Keras keeps
+        if is_graph or name.startswith("_"):  # lists that Keras keeps
             continue
-        items = [(value, f"{place}.{name}")]
+        items = [(value, "")]
         if isinstance(value, dict):
-            items = [(v, f"{place}.{name}[{k!r}]") for k, v in value.items()]
+            items = [(v, f"[{k!r}]") for k, v in value.items()]
         elif isinstance(value, (list, tuple)):
-            items = [(v, f"{place}.{name}[{i}]") for i, v in enumerate(value)]
-        parts += [(part, name) for part, name in items if isinstance(part, keras.Layer)]
+            items = [(v, f"[{i}]") for i, v in enumerate(value)]
+        parts += [(x, f"{place}.{name}{key}") for x, key in items if isinstance(x, keras.Layer)]
     known = {id(part) for part, _ in parts}
     others = [part for part in getattr(layer, "layers", ()) if id(part) not in known]
     return parts + [(part, f"{place}.get_layer({part.name!r})") for part in others]
@@ -116,28 +112,31 @@ def _parts(layer, place):
 
 def _view(graph, first):
     """The model of the layers of a network that are in a graph, of which `first` is one."""
-    names = tuple(layer.name for layer in graph.layers)
-    view = first.origin.views.get(names)
-    if view is not None:
-        return view
     origin, layers = first.origin, {layer.name: layer for layer in graph.layers}
-    v, classes = origin.variant, origin.settings["num_classes"]
-    of_library = lambda name: type(layers[name]).__module__.startswith("keras_vit.")  # noqa: E731
+    if (view := origin.views.get(names := tuple(layers))) is not None:
+        return view
+    v, classes = origin.variant, origin.num_classes
     ends = ["mean", "head", "projection", "pre_logits", "norm", "pool"]
-    ends = [name for name in ends if name in layers and (name == "mean" or of_library(name))]
+    ends = [
+        name
+        for name in ends
+        if name in layers
+        and (name == "mean" or type(layers[name]).__module__.startswith("keras_vit."))
+    ]
     if not classes or "head" not in ends:
         classes, ends = 0, [name for name in ends if name not in ("mean", "head")]
     changes = {"num_classes": classes}
     blocks = [layer for layer in graph.layers if isinstance(layer, TransformerBlock)]
     if hasattr(v, "block_layers"):
         depth = len(blocks) // (v.block_layers // v.depth)
-        fields = {}
+        fields = {"class_token": v.class_token}  # which another pool would reset
+        if "pool" not in layers or depth < v.depth:
+            fields["pool"] = None
+        if "norm" not in layers or depth < v.depth:
+            fields["final_norm"] = False
         if depth < v.depth:  # what follows the last of these blocks was left out
-            ends, fields = [], {"depth": depth, "final_norm": False, "pool": None}
-            fields |= {"representation_size": None, "projection": None}
-        else:
-            fields |= {} if "pool" in layers or v.pool is None else {"pool": None}
-            fields |= {} if "norm" in layers or not v.final_norm else {"final_norm": False}
+            ends = []
+            fields |= {"depth": depth, "representation_size": None, "projection": None}
         changes["variant"] = v.replace(**fields)
     outputs = layers[ends[0]].output if ends else keras.tree.flatten(blocks[-1].output)[0]
     if "norm" in ends[:1] and "pool" in layers and not v.norm_after_pool:
@@ -178,17 +177,14 @@ class _Reached(BaseException):
 
 @contextlib.contextmanager
 def replaced(calls):
-    """Within it, layers compute other functions, in this thread: {layer: function}.
-
-    A function takes the arguments of the layer's `call`.
-    """
+    """Within it, `call` of layers is another function, in this thread: {layer: function}."""
     thread = threading.get_ident()
 
-    def choosing(call, function):
-        return lambda *a, **k: (function if threading.get_ident() == thread else call)(*a, **k)
+    def choose(call, function, *args, **kwargs):
+        return (function if threading.get_ident() == thread else call)(*args, **kwargs)
 
     for layer, function in calls.items():
-        layer.call = choosing(layer.call, function)
+        layer.call = functools.partial(choose, layer.call, function)
     try:
         yield
     finally:
@@ -197,12 +193,7 @@ def replaced(calls):
 
 
 def entering(model, network, images):
-    """What enters a network when the model around it is called with images.
-
-    Args:
-        model: any Keras model of one tensor of images.
-        network: one of its `backbones`.
-        images: an array (images, height, width, channels).
+    """What enters a network, one of the `backbones` of a model, when that is called with images.
 
     Raises:
         ValueError: the model does not call the network on images.

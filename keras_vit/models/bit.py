@@ -20,7 +20,8 @@ from keras_vit.layers.resnet import (
     ResNetStyle,
     resnet_stages,
 )
-from keras_vit.models.classifier import Classifier, argument_names, check_settings, image_input
+from keras_vit.models.classifier import Classifier
+from keras_vit.models.origin import Origin, argument_names
 from keras_vit.preprocessing import BIT
 from keras_vit.text import brief
 
@@ -69,36 +70,30 @@ class BiTVariant:
         return dataclasses.replace(self, **choices)
 
 
-def _table():
+BIT_VARIANTS = {
+    f"{name}x{width}": BiTVariant(blocks, float(width))
+    for name, blocks, widths in (
+        ("R50", (3, 4, 6, 3), (1, 2, 3)),
+        ("R101", (3, 4, 23, 3), (1, 3)),
+        ("R152", (3, 8, 36, 3), (1, 2, 4)),
+        ("R200", (3, 24, 36, 3), (3,)),
+    )
     # R50x2 and R152x1 are of the Vision Transformer's Table 6; the others are published.
-    sizes = {  # name: units of the stages, widths
-        "R50": ((3, 4, 6, 3), (1, 2, 3)),
-        "R101": ((3, 4, 23, 3), (1, 3)),
-        "R152": ((3, 8, 36, 3), (1, 2, 4)),
-        "R200": ((3, 24, 36, 3), (3,)),
-    }
-    return {
-        f"{name}x{width}": BiTVariant(blocks, float(width))
-        for name, (blocks, widths) in sizes.items()
-        for width in widths
-    }
-
-
-BIT_VARIANTS = _table()
+    for width in widths
+}
 """The `BiTVariant` of each published BiT, by its name, such as `"R50x1"`."""
 
 
 def get_bit_variant(variant=None, **choices):
     """The `BiTVariant` of a name (`None`: R50x1), or itself, with some fields changed."""
-    variant = BiTVariant() if variant is None else variant
-    if not isinstance(variant, BiTVariant):
-        if str(variant) not in BIT_VARIANTS:
-            raise ValueError(
-                f"Unknown variant. Received: variant={brief(variant)}; expected one of "
-                f"{list(BIT_VARIANTS)}, or a keras_vit.BiTVariant with other blocks or width."
-            )
-        variant = BIT_VARIANTS[str(variant)]
-    return variant.replace(**choices)
+    if variant is None or isinstance(variant, BiTVariant):
+        return (variant or BiTVariant()).replace(**choices)
+    if str(variant) not in BIT_VARIANTS:
+        raise ValueError(
+            f"Unknown variant. Received: variant={brief(variant)}; expected one of "
+            f"{list(BIT_VARIANTS)}, or a keras_vit.BiTVariant with other blocks or width."
+        )
+    return BIT_VARIANTS[str(variant)].replace(**choices)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -140,21 +135,26 @@ class BiT(Classifier):
     ):
         checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)
-        classes = num_classes if include_top else 0
-        settings = check_settings(
-            image_size, num_classes=classes, channels=channels, head_bias=head_bias, dtype=dtype
+        origin = Origin(
+            type(self),
+            v,
+            image_size,
+            num_classes=num_classes if include_top else 0,
+            channels=channels,
+            head_bias=head_bias,
+            dtype_policy=dtype,
+            preprocessing=BIT,
         )
-        policy, classes = settings["dtype_policy"], settings["num_classes"]
-        images = image_input(height=None, width=None, channels=settings["channels"], policy=policy)
+        policy, images = origin.dtype_policy, origin.image_input(any_size=True)
         style = ResNetStyle(v.version, v.numerics, folded=v.folded)
         x = resnet_stages(images, v.blocks, width=v.width, style=style, dtype=policy)
         if v.version == "v2":  # units of v1 end with a norm and a ReLU
             x = style.norm(dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
-        if classes:
-            x = linear_head(rank=2, num_classes=classes, bias=head_bias, dtype=policy)(x)
-        super().__init__(images, x, variant=v, settings=settings, preprocessing=BIT, name=name)
+        if origin.num_classes:
+            x = linear_head(2, origin.num_classes, bias=head_bias, dtype=policy)(x)
+        super().__init__(images, x, origin=origin, name=name)
 
     variant_of = staticmethod(get_bit_variant)
 

@@ -1,55 +1,22 @@
 """What the models have in common: their arguments, which images they take, and their config."""
 
-import dataclasses
 import functools
 import inspect
-import itertools
 import json
 import operator
 
 import keras
 import numpy as np
 
-from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.head import head_policy
 from keras_vit.layers.layer import Layer
-from keras_vit.models.origin import CAME_WITH_WEIGHTS, Origin, came_with_weights, kept
+from keras_vit.models.origin import SETTINGS, came_with_weights, of_origin
 from keras_vit.models.trainer import Trainer, record_loss
-from keras_vit.workarounds import own_policy, policies_in, policy_at
+from keras_vit.workarounds import own_policy, policy_at
 
 # The part of a layer's config that `changed_layers` keeps.
 CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")
-
-
-def argument_names(model_class):
-    """The names of a model's arguments, without those of its architecture."""
-    parameters = inspect.signature(model_class).parameters.values()
-    return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
-
-
-def check_settings(image_size, num_classes, channels, head_bias=0.0, dtype=None):
-    """The arguments that every classifier takes, checked, by the attributes that they become."""
-    policy = own_policy(keras.dtype_policies.get(dtype or keras.config.dtype_policy()))
-    given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
-    if given != "float64" and any(p.compute_dtype == "float64" for p in policies_in(policy)):
-        raise ValueError(
-            f"The backend cuts float64 down to {given}. Received: dtype policy {policy.name!r}; "
-            "with JAX, set the environment variable JAX_ENABLE_X64=1 before Python starts."
-        )
-    return {
-        "image_size": pair(image_size, "image_size"),
-        "num_classes": positive_int(num_classes, "num_classes") if num_classes else 0,
-        "channels": positive_int(channels, "channels"),
-        "head_bias": head_bias,
-        "dtype_policy": policy,
-    }
-
-
-def image_input(height, width, channels, policy):
-    """The input; half precision would lose digits of pixels before any layer."""
-    dtype = "float64" if policy.compute_dtype == "float64" else "float32"
-    return keras.Input((height, width, channels), dtype=dtype, name="images")
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -61,19 +28,16 @@ class Classifier(Trainer, keras.Model):
 
     Args:
         images, outputs: of the Functional graph.
-        variant: the dataclass of its architecture.
-        settings: what `check_settings` returned.
-        preprocessing: of its images.
-        options: what else its constructor takes.
+        origin: the `Origin` of the model.
     """
 
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
     variant_of = None  # a subclass: the function from fields to the dataclass of its architecture
-    preprocessing, weights_from = kept("preprocessing"), kept("weights_from")
-    class_names, label_set, reading = kept("class_names"), kept("label_set"), kept("reading")
+    preprocessing, weights_from = of_origin("preprocessing"), of_origin("weights_from")
+    class_names, label_set = of_origin("class_names", True), of_origin("label_set", True)
+    reading = of_origin("reading", True)
 
-    def __init__(self, images, outputs, variant, settings, preprocessing, name, **options):
-        origin = Origin(type(self), variant, settings, options, preprocessing)
+    def __init__(self, images, outputs, origin, name):
         self._set(images, outputs, origin, name)
         first = next((layer for layer in self.layers if isinstance(layer, Layer)), None)
         if first is not None:
@@ -81,33 +45,19 @@ class Classifier(Trainer, keras.Model):
 
     @classmethod
     def of_graph(cls, images, outputs, origin, name, **changes):
-        """A model of layers that are there: it shares them, their weights and the `Origin`.
-
-        `changes` are its variant and number of classes, where it has a part of the layers.
-        """
+        """A model of layers and their `Origin`, with another variant or number of classes."""
         model = cls.__new__(cls)
         model._set(images, outputs, origin, name)
         for attribute, value in changes.items():
             setattr(model, attribute, value)
         return model
 
-    @classmethod
-    def parts_of(cls, image_size, num_classes, channels, head_bias, dtype, **others):
-        """(class, variant, settings, options) of the arguments of a model, for its `Origin`."""
-        names = [name for name in argument_names(cls) if name in others]
-        options = {name: others.pop(name) for name in names}
-        settings = check_settings(
-            image_size, num_classes, channels=channels, head_bias=head_bias, dtype=dtype
-        )
-        return cls, cls.variant_of(**others), settings, options
-
     def _set(self, images, outputs, origin, name):
         super().__init__(images, outputs, name=name)
-        self.origin, self.variant = origin, origin.variant
+        for attribute in ("variant", *SETTINGS):
+            setattr(self, attribute, getattr(origin, attribute))
         # Functional models ignore dtype as an argument. That of layers may change.
-        policy = own_policy(origin.settings["dtype_policy"])
-        for attribute, value in {**origin.settings, "dtype_policy": policy}.items():
-            setattr(self, attribute, value)
+        self.origin, self.dtype_policy = origin, own_policy(origin.dtype_policy)
 
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.check_images(inputs))
@@ -143,12 +93,12 @@ class Classifier(Trainer, keras.Model):
             received = f"shape {shapes[0]}" if len(shapes) == 1 else f"{len(shapes)} inputs"
             names = ("batch", "height", "width", "channels")
             wanted = tuple(side or name for side, name in zip(expected, names))
-            remedy = "Resize the images, or build the model with their image_size and channels."
-            if None in expected[1:]:
-                remedy = "Reshape the images, or build the model with their channels."
+            change, size = (
+                ("Reshape", "") if None in expected[1:] else ("Resize", "image_size and ")
+            )
             raise ValueError(
                 f"{self.name} takes images of shape {wanted}, channels last. Received: {received}. "
-                f"{remedy}"
+                f"{change} the images, or build the model with their {size}channels."
             )
         if keras.backend.backend() == "tensorflow" and None in shapes[0][1:]:
             import tensorflow as tf
@@ -160,18 +110,10 @@ class Classifier(Trainer, keras.Model):
 
     def get_config(self):
         return {
-            "image_size": self.image_size,
-            "num_classes": self.num_classes,
-            "channels": self.channels,
-            "head_bias": self.head_bias,
-            **self.origin.options,
-            **dataclasses.asdict(self.variant),
+            **self.origin.config_of(self),
             "name": self.name,
-            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "changed_layers": changed_layers(self),
-            "frozen": [v.path for v in self.weights if not v.trainable and not _is_seed(v)],
-            "preprocessing": self.preprocessing.to_config(),
-            **{name: getattr(self, name) for name in CAME_WITH_WEIGHTS},
+            "frozen": [v.path for v in self.weights if not v.trainable],
         }
 
     @classmethod
@@ -195,7 +137,7 @@ def _fits(shape, expected):
 def _freeze(model, frozen):
     """Whole layers as such, so that `layer.trainable` says so too; then single variables."""
     for layer in model.layers:
-        inside = {v.path for v in layer.weights if not _is_seed(v)}
+        inside = {v.path for v in layer.weights}
         if inside and inside <= frozen:
             layer.trainable = False
     for variable in model.trainable_variables:
@@ -207,22 +149,15 @@ def _as_tensor(x):
     return kernels.as_tensor(x) if isinstance(x, np.ndarray) else x
 
 
-def _is_seed(variable):
-    return "seed_generator" in variable.path
-
-
 def changed_layers(model):
     """What makes the layers of a new model those of this one: path -> a part of the config."""
     changed = {}
-    for path in _layer_paths(model):
-        layer = _layer(model, path)
-        if layer is None:
-            continue
+    for path, layer in _layers_with_weights(model).items():
         policy = model.dtype_policy
         if path in ("head", "head_distillation"):
             policy = head_policy(policy)
-        present = policy_at(layer.dtype_policy, layer.path)
-        if present != policy_at(policy, layer.path) or getattr(layer, "lora_enabled", False):
+        present = policy_at(layer.dtype_policy, path)
+        if present != policy_at(policy, path) or getattr(layer, "lora_enabled", False):
             config = {**layer.get_config(), "dtype": keras.dtype_policies.serialize(present)}
             changed[path] = {key: config[key] for key in CHANGES if config.get(key)}
     return json.loads(json.dumps(changed))  # with lists for tuples, as a file gives it back
@@ -230,34 +165,21 @@ def changed_layers(model):
 
 def change_layers(model, changed):
     """Quantises and adapts the layers that `changed_layers` found, as far as the model has them."""
-    for path, config in changed.items():
-        layer = _layer(model, path)
-        if layer is None:
-            continue
+    layers = _layers_with_weights(model)
+    for path in filter(layers.__contains__, changed):
+        config, layer = changed[path], layers[path]
         policy = keras.dtype_policies.get(config["dtype"])
         if policy.quantization_mode:
             quantization = keras.saving.deserialize_keras_object(config.get("quantization_config"))
             # The model does it, because it has to forget the kernel in its own lists too.
-            model.quantize(
-                policy.quantization_mode,
-                quantization,
-                filters=functools.partial(operator.is_, layer),
-            )
+            only = functools.partial(operator.is_, layer)
+            model.quantize(policy.quantization_mode, quantization, filters=only)
         layer.dtype_policy = policy
         if config.get("lora_rank"):
             layer.enable_lora(config["lora_rank"], lora_alpha=config["lora_alpha"])
 
 
-def _layer_paths(model):
-    """The paths of the layers with weights, of outer ones before those in them."""
-    parts = (variable.path.split("/")[:-1] for variable in model.weights)
-    return dict.fromkeys(p for some in parts for p in itertools.accumulate(some, "{}/{}".format))
-
-
-def _layer(model, path):
-    """The layer at a path whose parts are also attributes, or `None`."""
-    first, *attributes = path.split("/")
-    layer = {layer.name: layer for layer in model.layers}.get(first)
-    for name in attributes:
-        layer = getattr(layer, name, None)
-    return layer if isinstance(layer, keras.Layer) else None
+def _layers_with_weights(model):
+    """{path: layer}, outer ones before those in them."""
+    layers = model._flatten_layers(include_self=False)
+    return {layer.path: layer for layer in layers if layer.weights}

@@ -1,12 +1,13 @@
 """The network of `keras_vit.models.vit`, with what later families and methods add to it."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 
 import keras
 
 from keras_vit import layers
-from keras_vit.checks import rate
+from keras_vit.checks import known, rate
 from keras_vit.extensions import Extensions
 from keras_vit.layers.extensions.blocks import BLOCKS
 from keras_vit.layers.extensions.patches import ResizablePatches
@@ -14,21 +15,9 @@ from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.layers.head import linear_map, pre_logits
 from keras_vit.layers.norm import NORMS
+from keras_vit.models.classifier import Classifier
 from keras_vit.models.vit import Network
 from keras_vit.text import brief
-
-RATES = ("dropout", "attention_dropout", "stochastic_depth", "patch_dropout")
-
-
-def is_needed(v, methods):
-    """Whether a `Variant` or one of `methods`, by name, asks for what the paper has not."""
-    return (
-        v.extensions != Extensions()
-        or v.pool not in ("token", "mean")
-        or v.norm_after_pool
-        or has_positions_in_blocks(v)
-        or any(methods.values())
-    )
 
 
 @dataclasses.dataclass
@@ -53,28 +42,19 @@ class ExtendedNetwork(Network):
         if not self.variable_size:
             return super().cut(x)
         v = self.variant
-        patches = ResizablePatches(
-            v.patch_size,
-            keep_grid=True,
-            drop_incomplete=v.stem is not None,
-            dtype=self.dtype,
-            name="patches",
-        )
-        return patches(x)
+        is_hybrid = v.stem is not None
+        return ResizablePatches(
+            v.patch_size, True, drop_incomplete=is_hybrid, dtype=self.dtype, name="patches"
+        )(x)
 
     def embed(self, patches):
         v = self.variant
-        return super().embed(
-            patches,
-            distillation=v.distillation,
-            bias=v.patch_bias,
-            norm=v.patch_norm,
-            epsilon=v.epsilon,
-        )
+        options = {"distillation": v.distillation, "bias": v.patch_bias, "epsilon": v.epsilon}
+        return super().embed(patches, norm=v.patch_norm, **options)
 
     def encode(self, x, patches):
         """The tokens after the last block, and the patches that each stands for (`None`: one)."""
-        v, positions = self.variant, self.position_layers()
+        v, positions, size = self.variant, self.position_layers(), None
         rotations = {each: each(patches) for each in positions} if v.rotary else {}
         if self.patch_dropout:
             drop = layers.PatchDropout(
@@ -83,32 +63,15 @@ class ExtendedNetwork(Network):
             x, *kept = drop([x, *rotations.values()]) if rotations else [drop(x)]
             rotations = dict(zip(rotations, kept))
         x = NORMS[v.pre_norm](v.epsilon, dtype=self.dtype, name="pre_norm")(x)
-        if self.token_merging:
-            return self.merge(x)
-        argument = position_argument(v)
+        argument, merged = position_argument(v), merged_tokens(v, self.token_merging)
         for i, position in enumerate(positions):
-            attended = {}
-            if argument:
-                attended = {argument: rotations[position] if v.rotary else position(x)}
-            elif position is not None:
-                x = position(x)
-            x = self.block(i)(x, **attended)
-        return x, None
-
-    def merge(self, x):
-        """As `encode`, by blocks that merge tokens, from the first one on that does."""
-        v, size = self.variant, None
-        for i, merged in enumerate(merged_tokens(v, self.token_merging)):
-            if merged or size is not None:
-                block = MERGING_BLOCKS[v.block](
-                    **self.block_arguments(i),
-                    extensions=v.extensions,
-                    merged=merged,
-                    protected=v.learned_tokens,
-                )
-                x, size = block(x, size=size)
+            if merged[i] or size is not None:
+                x, size = self.merging_block(i, merged[i])(x, size=size)
+            elif argument:
+                attended = rotations[position] if v.rotary else position(x)
+                x = self.block(i)(x, **{argument: attended})
             else:
-                x = self.block(i)(x)
+                x = self.block(i)(x if position is None else position(x))
         return x, size
 
     def block(self, i):
@@ -126,44 +89,42 @@ class ExtendedNetwork(Network):
         blocks = REMAT_BLOCKS if self.remat else BLOCKS
         return blocks[v.block](**arguments, extensions=v.extensions)
 
+    def merging_block(self, i, merged=0):
+        """Block `i`, which takes tokens and their sizes and joins some of them."""
+        v = self.variant
+        return MERGING_BLOCKS[v.block](
+            **self.block_arguments(i),
+            extensions=v.extensions,
+            merged=merged,
+            protected=v.learned_tokens,
+        )
+
     def position_layers(self):
         """The position layer before each block: none, its own, or the one that all share."""
         v = self.variant
-        if not v.rotary and not has_positions_in_blocks(v):
+        if not v.rotary and not v.has_positions_in_blocks:
             return [None] * v.block_layers
-        is_shared = not v.rotary.learned if v.rotary else v.position_at == "shared"
-        if is_shared:
+        if not v.rotary.learned if v.rotary else v.position_at == "shared":
             return [self.position_layer()] * v.block_layers
         return [self.position_layer(f"_{i}") for i in range(v.block_layers)]
 
     def position_layer(self, suffix=""):
         """One of the position layers; the suffix ends its name."""
-        v, dtype = self.variant, self.dtype
+        v, heads = self.variant, self.variant.num_heads
+        options = {"dtype": self.dtype, "name": f"position{suffix}"}
         if v.rotary:
+            options |= {"learned_tokens": v.learned_tokens, "name": f"rotary{suffix}"}
             return layers.RotaryPosition(
-                v.rotary,
-                v.num_heads,
-                head_width=v.width // v.num_heads,
-                grid=self.grid,
-                learned_tokens=v.learned_tokens,
-                dtype=dtype,
-                name=f"rotary{suffix}",
+                v.rotary, heads, head_width=v.width // heads, grid=self.grid, **options
             )
-        name = f"position{suffix}"
         if v.position == "relative":
-            return layers.RelativePosition(v.num_heads, dtype=dtype, name=name)
+            return layers.RelativePosition(heads, **options)
+        options["class_token"] = v.class_token
         if v.position == "relative_2d":
-            return layers.RelativePosition2D(
-                v.num_heads, self.grid, class_token=v.class_token, dtype=dtype, name=name
-            )
+            return layers.RelativePosition2D(heads, self.grid, **options)
+        options |= {"registers": v.learned_tokens - int(v.class_token)}
         return layers.PositionEmbedding(
-            v.position,
-            self.grid,
-            class_token=v.class_token,
-            registers=v.learned_tokens - int(v.class_token),
-            interpolation=v.interpolation,
-            dtype=dtype,
-            name=name,
+            v.position, self.grid, interpolation=v.interpolation, **options
         )
 
     def read_out(self, tokens, size=None):
@@ -187,7 +148,7 @@ class ExtendedNetwork(Network):
 
     def pooled(self, x, size, norm):
         """What the head sees of the tokens, normalised."""
-        v, dtype = self.variant, self.dtype
+        v, options = self.variant, {"dtype": self.dtype, "name": "pool"}
         if v.pool is None:
             return norm(x)
         if v.pool in ("map", "probe"):
@@ -199,21 +160,15 @@ class ExtendedNetwork(Network):
                 epsilon=v.epsilon,
                 skipped=v.learned_tokens if v.pool_patches else 0,
                 activation=v.activation if v.mlp == "mlp" else None,  # a gate has another one
-                dtype=dtype,
-                name="pool",
+                **options,
             )
             return pool(norm(x), size=size)
         make_pool = layers.ExtendedTokenPool if v.pool == "token_mean" else layers.TokenPool
         registers = v.learned_tokens - int(v.class_token)
-        pool = make_pool(v.pool, v.class_token, registers=registers, dtype=dtype, name="pool")
+        pool = make_pool(v.pool, v.class_token, registers=registers, **options)
         # A norm works on each token by itself: normalising the one that is read is enough.
         reads_many = v.pool in ("mean", "token_mean") and not v.norm_after_pool
         return pool(norm(x), size=size) if reads_many else norm(pool(x, size=size))
-
-
-def has_positions_in_blocks(v):
-    """Whether blocks of a `Variant` add positions, or attend by them, beside rotary ones."""
-    return v.position_at != "input" and v.position != "none"
 
 
 def position_argument(v):
@@ -225,9 +180,10 @@ def position_argument(v):
 
 def check_options(v, options):
     """Raises a ValueError where a model of a `Variant` cannot have some arguments, by name."""
-    for name in RATES:
+    for name in ("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"):
         rate(options[name], name)
-    if options["variable_size"] and (has_positions_in_blocks(v) or v.block == "axial"):
+    is_axial, is_any_size = v.block == "axial", options["variable_size"]
+    if is_any_size and (v.has_positions_in_blocks or is_axial):
         raise ValueError(
             "variable_size needs the position embedding at the input, and blocks that are not "
             f"axial. Received: position={v.position!r}, position_at={v.position_at!r}, block="
@@ -236,27 +192,24 @@ def check_options(v, options):
     dropping = {
         f"the answers of pool={v.pool!r} belong to single patches": v.pool in (None, "first"),
         "relative positions need every token in its place": v.is_relative,
-        "axial blocks need every patch in its place": v.block == "axial",
+        "axial blocks need every patch in its place": is_axial,
         f"position_at={v.position_at!r} adds positions to tokens that are gone": (
-            has_positions_in_blocks(v) and not v.is_relative
+            v.has_positions_in_blocks
         ),
     }
     merging = dropping | {
         "a merged token has no one place by which rotary positions would turn it": v.rotary,
         f"{v.block} blocks do not merge tokens": v.block not in MERGING_BLOCKS,
         "remat is for training, and merging for inference": options["remat"],
-        "the number of tokens must be known, so build a model for each image size": options[
-            "variable_size"
-        ],
+        "the number of tokens must be known, so build a model for each image size": is_any_size,
     }
     is_merging = any(merged_tokens(v, options["token_merging"]))
-    _refuse("patch_dropout", options, dropping if options["patch_dropout"] else {})
-    _refuse("token_merging", options, merging if is_merging else {})
-
-
-def _refuse(name, options, reasons):
-    for reason, is_so in reasons.items():
-        if is_so:
+    for name, is_used, reasons in (
+        ("patch_dropout", options["patch_dropout"], dropping),
+        ("token_merging", is_merging, merging),
+    ):
+        if is_used and any(reasons.values()):
+            reason = next(reason for reason, is_so in reasons.items() if is_so)
             raise ValueError(
                 f"{name}={options[name]!r} cannot be: {reason}. Choose {name}=0 or another model."
             )
@@ -274,3 +227,48 @@ def merged_tokens(v, token_merging):
             f"{v.block_layers} blocks. Received: token_merging={brief(token_merging)}."
         )
     return counts
+
+
+class ExtendedClassifier(Classifier):
+    """A `Classifier` whose options are those of `ExtendedNetwork`."""
+
+    @property
+    def variable_size(self):
+        return self.origin.options["variable_size"]
+
+    @property
+    def token_merging(self):
+        return self.origin.options["token_merging"]
+
+    def check_images(self, images):
+        images = super().check_images(images)
+        if self.variable_size:
+            # Inside `cut_into` the patch size differs from `variant.patch_size`.
+            v = self.variant.replace(patch_size=self.get_layer("patches").patch_size)
+            sides = known(keras.tree.flatten(images)[0].shape[1:3])
+            v.grid([side or stride for side, stride in zip(sides, v.stride)])
+        return images
+
+    @contextlib.contextmanager
+    def cut_into(self, patch_size, method="bilinear"):
+        """Within it, the model has patches of another size, by the same weights (FlexiViT).
+
+        Patches and the position embedding are resized in the graph (`ResizablePatches`; Beyer et
+        al., 2023). It holds for calls of the model; programs that Keras has compiled, as those of
+        `predict`, keep the size for which they were compiled, so take `keras_vit.resize` for these
+        and `keras_vit.training.FlexiblePatches` for training.
+
+        Args:
+            patch_size: int or (height, width), in pixels.
+            method: how a patch is resized, as in `keras_vit.layers.resize_matrix`.
+
+        Raises:
+            ValueError: the model does not have `variable_size=True`.
+        """
+        if not self.variable_size:
+            raise ValueError(
+                "Patches of another size need variable_size=True. Received: "
+                f"patch_size={patch_size!r}; keras_vit.resize(model, variable_size=True) adds it."
+            )
+        with self.get_layer("patches").cut_into(patch_size, method):
+            yield

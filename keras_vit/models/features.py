@@ -75,13 +75,13 @@ def features(
             "another, compute them yourself and pass (features, labels). Received: "
             f"{type(model).__name__}."
         )
-    of_blocks = {
+    options = {
         "as_maps": as_maps,
         "norm": norm,
         "learned_tokens": learned_tokens,
         "attention": attention,
     }
-    given = {name: value for name, value in of_blocks.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     if blocks is None and given:
         raise ValueError(
             f"{' and '.join(given)} speak of blocks; name them, such as blocks=[-1]. Received: "
@@ -95,8 +95,8 @@ def features(
     options = {"layer": layer, "normalize": bool(normalize)}
     if blocks is not None:
         model = backbone(model)
-        blocks = chosen(model, blocks)
-        options |= {"blocks": blocks, **{n: bool(x) for n, x in (DEFAULTS | given).items()}}
+        flags = {name: bool(value) for name, value in (DEFAULTS | given).items()}
+        options |= {"blocks": chosen(model, blocks), **flags}
     if isinstance(model, Classifier):
         return Features(model, **options)
     # A single input without its list, as arrays come; a Sequential model has only the list.
@@ -192,10 +192,10 @@ def _representation(model, layer):
     if layer is not None:
         return model.get_layer(layer).output
     if heads := heads_of(model):
-        read = [_representation(one, None) for one in heads.values()]
-        if any(x is not read[0] for x in read):
+        first, *others = [_representation(one, None) for one in heads.values()]
+        if any(x is not first for x in others):
             check_one_head(model, "Finding the features that a head reads, without layer=...,")
-        return read[0]
+        return first
     if getattr(model, "num_classes", None) is not None and hasattr(model, "preprocessing"):
         if not model.num_classes:
             return model.outputs[0]

@@ -19,10 +19,12 @@ from keras_vit.text import brief
 
 def _blocks(model):
     """The Transformer blocks of a model, or else the last unit of each stage of a BiT."""
-    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
-    blocks = [layer for layer in layers.values() if isinstance(layer, TransformerBlock)]
-    units = {} if blocks else {name: re.fullmatch(r"stage_(\d+)_unit_\d+", name) for name in layers}
-    return blocks or list({unit[1]: layers[name] for name, unit in units.items() if unit}.values())
+    layers = getattr(model, "layers", ())
+    stages = {}
+    for layer in layers:
+        if unit := re.fullmatch(r"stage_(\d+)_unit_\d+", layer.name):
+            stages[unit[1]] = layer
+    return [x for x in layers if isinstance(x, TransformerBlock)] or [*stages.values()]
 
 
 def chosen(model, blocks):
@@ -48,32 +50,53 @@ def _is_whole(number):
 
 def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
     """Dict of lists of tensors of a model's graph, one for each block; as in `features`."""
-    _check(model, as_maps, learned_tokens, attention)
-    every = _blocks(model)
+    every, encoder = _blocks(model), _layer_of(model, PatchEncoder)
+    is_transformer = isinstance(every[0], TransformerBlock)
+    learned = encoder.learned_tokens if encoder else 0
+    reasons = {
+        "the stages of a BiT give maps alone": (
+            not is_transformer and (not as_maps or learned_tokens or attention)
+        ),
+        "merged tokens have no place in the image; take keras_vit.merge_tokens(model, 0)": any(
+            getattr(block, "merged", 0) for block in every
+        ),
+        "each image has patches of its own shape, in a sequence; choose as_maps=False": (
+            is_transformer and encoder is None and as_maps
+        ),
+        "the padding has attention too": is_transformer and encoder is None and attention,
+        "patches that patch_dropout leaves out in training have no place in a map; build the model "
+        "with patch_dropout=0, or choose as_maps=False": (
+            as_maps and getattr(_layer_of(model, PatchDropout), "rate", 0)
+        ),
+        "all tokens stand for patches, as there is no class token": (
+            is_transformer and learned_tokens and not learned
+        ),
+    }
+    for reason, is_so in reasons.items():
+        if is_so:
+            raise ValueError(
+                f"These features cannot be: {reason}. Received: {type(model).__name__} "
+                f"{model.name!r}, as_maps={as_maps}, learned_tokens={learned_tokens}, "
+                f"attention={attention}."
+            )
     layers = [every[i] for i in blocks]
-    if not isinstance(every[0], TransformerBlock):
-        maps = [layer.output for layer in layers]
-        if norm and every[-1] in layers:
-            maps[layers.index(every[-1])] = model.get_layer("pool").input
-        return {"maps": maps}
+    if not is_transformer:
+        last = model.get_layer("pool").input if norm else every[-1].output
+        return {"maps": [last if layer is every[-1] else layer.output for layer in layers]}
     tokens = [keras.tree.flatten(block.output)[0] for block in layers]
     if norm and (last := final_norm(model)):
         tokens = [last(x) for x in tokens]
-    elif norm and _lost_norm(model):
+    elif norm and not model.variant.final_norm and _was_built_with_norm(model):
         raise ValueError(
             "norm=True needs the model's last norm, the layer 'norm'. Received: a graph that has "
             "the blocks of one and no such layer; choose norm=False."
         )
-    encoder, learned, dtype = _encoder(model), learned_count(model), layers[0].dtype_policy
-    if not as_maps:
-        patches = Tokens(learned, dtype=dtype)
-        features = {"tokens": [patches(x) for x in tokens]}
-    else:
-        # Patches of images of any size keep their rows and columns, and tell both.
-        cut = next(layer for layer in model.layers if isinstance(layer, Patches))
-        patches = Tokens(learned, grid=None if cut.keep_grid else encoder.grid, dtype=dtype)
-        grid = [cut.output] if cut.keep_grid else []
-        features = {"maps": [patches(x, *grid) for x in tokens]}
+    dtype, grid, patches = layers[0].dtype_policy, None, []
+    if as_maps:  # patches of images of any size keep their rows and columns, and tell both
+        cut = _layer_of(model, Patches)
+        grid, patches = (None, [cut.output]) if cut.keep_grid else (encoder.grid, [])
+    select = Tokens(learned, grid=grid, dtype=dtype)
+    features = {"maps" if as_maps else "tokens": [select(x, *patches) for x in tokens]}
     if learned_tokens:
         first = Tokens(0, learned, dtype=dtype)
         features["learned_tokens"] = [first(x) for x in tokens]
@@ -85,16 +108,14 @@ def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
     return features
 
 
-def learned_count(model):
-    """The number of tokens before those of the patches."""
-    encoder = _encoder(model)
-    return 0 if encoder is None else encoder.learned_tokens
+def _layer_of(model, layer_class):
+    """The first layer of a class, or `None`."""
+    return next((layer for layer in model.layers if isinstance(layer, layer_class)), None)
 
 
-def _lost_norm(model):
+def _was_built_with_norm(model):
     """Whether a graph of a user has left out the last norm of the model that it is made of."""
-    built = getattr(getattr(model, "origin", None), "variant", model.variant)
-    return getattr(built, "final_norm", False) and not model.variant.final_norm
+    return getattr(getattr(model, "origin", model).variant, "final_norm", False)
 
 
 def final_norm(model):
@@ -106,40 +127,6 @@ def final_norm(model):
     norm, pool = layers.get("norm"), layers.get("pool")
     after_mean = norm is not None and len(norm.input.shape) == 2 and pool.pool == "mean"
     return None if after_mean or getattr(variant, "norm_after_pool", False) else norm
-
-
-def _encoder(model):
-    return next((layer for layer in model.layers if isinstance(layer, PatchEncoder)), None)
-
-
-def _check(model, as_maps, learned_tokens, attention):
-    """Raises a ValueError where a model cannot give what is asked for."""
-    blocks, encoder = _blocks(model), _encoder(model)
-    stages = not isinstance(blocks[0], TransformerBlock)
-    dropping = [x for x in model.layers if isinstance(x, PatchDropout) and x.rate > 0]
-    merging = any(getattr(block, "merged", 0) for block in blocks)
-    of_any_shape = not stages and encoder is None
-    reasons = {
-        "the stages of a BiT give maps alone": stages
-        and (not as_maps or learned_tokens or attention),
-        "merged tokens have no place in the image; take keras_vit.merge_tokens(model, 0)": merging,
-        "each image has patches of its own shape, in a sequence; choose as_maps=False": (
-            of_any_shape and as_maps
-        ),
-        "the padding has attention too": of_any_shape and attention,
-        "patches that patch_dropout leaves out in training have no place in a map; build the model "
-        "with patch_dropout=0, or choose as_maps=False": bool(dropping) and as_maps,
-        "all tokens stand for patches, as there is no class token": (
-            not stages and learned_tokens and not learned_count(model)
-        ),
-    }
-    for reason, is_so in reasons.items():
-        if is_so:
-            raise ValueError(
-                f"These features cannot be: {reason}. Received: {type(model).__name__} "
-                f"{model.name!r}, as_maps={as_maps}, learned_tokens={learned_tokens}, "
-                f"attention={attention}."
-            )
 
 
 @keras.saving.register_keras_serializable("keras_vit")

@@ -9,18 +9,11 @@ from keras_vit.heads import heads_of
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
 from keras_vit.models.classifier import Classifier
+from keras_vit.models.origin import of_origin
 from keras_vit.models.trainer import Trainer
 from keras_vit.outputs import reading_of_loss
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what all backends take as the name of a layer
-
-
-def _of_origin(name):
-    """The attribute that the `Origin` of the network holds, which is saved with its first layer."""
-    return property(
-        lambda self: getattr(self.origin, name),
-        lambda self, value: setattr(self.origin, name, value),
-    )
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -32,16 +25,14 @@ class MultitaskModel(Trainer, keras.Model):
     with the model.
     """
 
-    preprocessing, weights_from = _of_origin("preprocessing"), _of_origin("weights_from")
-    class_names, reading = _of_origin("class_names"), _of_origin("reading")
-    label_set = None
-    variant = property(lambda self: self.origin.variant)
-    image_size = property(lambda self: self.origin.settings["image_size"])
-    channels = property(lambda self: self.origin.settings["channels"])
+    preprocessing, weights_from = of_origin("preprocessing"), of_origin("weights_from")
+    class_names, reading, label_set = of_origin("class_names"), of_origin("reading"), None
+    variant, image_size, channels = map(of_origin, ("variant", "image_size", "channels"))
     num_classes = property(lambda self: {head: x.shape[-1] for head, x in self.output.items()})
 
     @property
     def origin(self):
+        """The `Origin` of the network, which is saved with its first layer."""
         return next(x.origin for x in self.layers if isinstance(x, Layer) and x.origin)
 
     def compile(self, *args, **kwargs):
@@ -88,12 +79,10 @@ def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) 
                 "A head has a name of letters, digits, '_', '-' and '.' that no layer of the "
                 f"network has. Received: {name!r}, {why}; rename the column or the key."
             )
-    heads = {
-        name: linear_head(2, positive_int(units, name), bias, network.dtype_policy, name)(
-            network.output
-        )
-        for name, units in outputs.items()
-    }
+    policy, heads = network.dtype_policy, {}
+    for name, units in outputs.items():
+        head = linear_head(2, positive_int(units, name), bias=bias, dtype=policy, name=name)
+        heads[name] = head(network.output)
     model = MultitaskModel(network.input, heads, name=network.name)
     model.load_report = getattr(network, "load_report", None)
     return model

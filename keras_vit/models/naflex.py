@@ -9,8 +9,8 @@ from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
-from keras_vit.models.classifier import argument_names, check_settings
 from keras_vit.models.extended import ExtendedNetwork
+from keras_vit.models.origin import Origin, argument_names
 from keras_vit.models.trainer import Trainer
 from keras_vit.variants import Variant, get_variant
 from keras_vit.workarounds import own_policy
@@ -92,26 +92,22 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
             rate(value, key)
         grid = pair(grid, "grid")
         size = tuple(n * p for n, p in zip(grid, v.patch_size))
-        settings = check_settings(size, num_classes=num_classes, channels=channels, dtype=dtype)
-        policy, num_classes = settings["dtype_policy"], settings["num_classes"]
-
-        values = v.patch_size[0] * v.patch_size[1] * channels
-        precise = "float64" if policy.compute_dtype == "float64" else "float32"
+        origin = Origin(type(self), v, size, num_classes, channels=channels, dtype_policy=dtype)
+        policy, values = origin.dtype_policy, v.patch_size[0] * v.patch_size[1] * channels
         inputs = {
-            "patches": keras.Input((None, values), dtype=precise, name="patches"),
+            "patches": keras.Input((None, values), dtype=origin.input_dtype, name="patches"),
             "mask": keras.Input((None,), dtype="int32", name="mask"),
             "shapes": keras.Input((2,), dtype="int32", name="shapes"),
         }
         encoder = NaFlexPatchEncoder(v.width, grid, dtype=policy, name="patch_encoder")
         # Padding is a token that stands for no patch.
         x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
-        network = ExtendedNetwork(v, grid, num_classes=num_classes, dtype=policy, **rates)
+        network = ExtendedNetwork(v, grid, num_classes=origin.num_classes, dtype=policy, **rates)
         for i in range(v.depth):
-            block = MERGING_BLOCKS[v.block](**network.block_arguments(i), extensions=v.extensions)
-            x, size = block(x, size=size)
+            x, size = network.merging_block(i)(x, size=size)
         super().__init__(inputs, network.read_out(x, size=inputs["mask"]), name=name)
         self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
-        self.num_classes, self.dtype_policy = num_classes, own_policy(policy)
+        self.num_classes, self.dtype_policy = origin.num_classes, own_policy(policy)
 
     def get_config(self):
         return {

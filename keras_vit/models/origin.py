@@ -1,12 +1,20 @@
 """What a model is besides its graph. Its first layer keeps it where users take layers alone."""
 
 import dataclasses
+import inspect
 from typing import Any
 
 import keras
+import numpy as np
 
+from keras_vit.checks import pair, positive_int
 from keras_vit.heads import map_heads
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.workarounds import own_policy, policies_in
+
+# The attributes that a model gets from weights or training, besides `preprocessing`.
+CAME_WITH_WEIGHTS = ("class_names", "label_set", "reading", "weights_from")
+SETTINGS = ("image_size", "num_classes", "channels", "head_bias")
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -20,16 +28,24 @@ class Origin:
     Attributes:
         model_class: a subclass of `Classifier`.
         variant: the dataclass of its architecture, as it was built.
-        settings: what `check_settings` of `keras_vit.models.classifier` returned.
-        options: what else its constructor takes.
+        image_size, num_classes, channels, head_bias: as in `VisionTransformer`.
+        dtype_policy: the dtype policy; the constructor takes all that Keras takes for one.
+        options: what else the constructor of the model takes.
         preprocessing, class_names, label_set, reading, weights_from: as in `VisionTransformer`.
+
+    Raises:
+        ValueError: an image size or a number that cannot be, or float64 where the backend cuts it.
     """
 
     model_class: type
     variant: Any
-    settings: dict[str, Any]
-    options: dict[str, Any]
-    preprocessing: Preprocessing
+    image_size: int | tuple[int, int]
+    num_classes: int
+    channels: int
+    head_bias: float = 0.0
+    dtype_policy: Any = None
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    preprocessing: Preprocessing = dataclasses.field(default_factory=Preprocessing)
     class_names: tuple[str, ...] | None = None
     label_set: str | None = None
     reading: str | None = None
@@ -37,28 +53,66 @@ class Origin:
 
     def __post_init__(self):
         self.views = {}  # names of the layers of a graph around -> the model that shares them
+        self.image_size = pair(self.image_size, "image_size")
+        self.num_classes = positive_int(self.num_classes, "num_classes") if self.num_classes else 0
+        self.channels = positive_int(self.channels, "channels")
+        policy = keras.dtype_policies.get(self.dtype_policy or keras.config.dtype_policy())
+        self.dtype_policy = own_policy(policy)
+        given = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(np.zeros(())).dtype)
+        if given != "float64" and any(p.compute_dtype == "float64" for p in policies_in(policy)):
+            raise ValueError(
+                f"The backend cuts float64 down to {given}. Received: dtype policy "
+                f"{policy.name!r}; with JAX, set the environment variable JAX_ENABLE_X64=1 before "
+                "Python starts."
+            )
+
+    @property
+    def input_dtype(self):
+        """That of pixels, of which half precision would lose digits before any layer."""
+        return "float64" if self.dtype_policy.compute_dtype == "float64" else "float32"
+
+    def image_input(self, any_size):
+        """The input of images."""
+        size = (None, None) if any_size else self.image_size
+        return keras.Input((*size, self.channels), dtype=self.input_dtype, name="images")
+
+    def config_of(self, model):
+        """The config that it shares with a model, or a part of one, that has its attributes."""
+        return {
+            **{name: getattr(model, name) for name in SETTINGS},
+            **self.options,
+            **dataclasses.asdict(model.variant),
+            "dtype": keras.dtype_policies.serialize(model.dtype_policy),
+            "preprocessing": self.preprocessing.to_config(),
+            **{name: getattr(model, name) for name in CAME_WITH_WEIGHTS},
+        }
 
     def get_config(self):
         """The config of the model, as JSON can hold it, and its registered class."""
-        return {
-            "model_class": keras.saving.get_registered_name(_registered(self.model_class)),
-            **{name: self.settings[name] for name in self.settings if name != "dtype_policy"},
-            **self.options,
-            **dataclasses.asdict(self.variant),
-            "dtype": keras.dtype_policies.serialize(self.settings["dtype_policy"]),
-            "preprocessing": self.preprocessing.to_config(),
-            **{name: getattr(self, name) for name in CAME_WITH_WEIGHTS},
-        }
+        name = keras.saving.get_registered_name(_registered(self.model_class))
+        return {"model_class": name, **self.config_of(self)}
 
     @classmethod
     def from_config(cls, config):
         config, attributes = came_with_weights(config)
         model_class = keras.saving.get_registered_object(config.pop("model_class"))
-        return cls(*model_class.parts_of(**config), **attributes)
+        settings = {name: config.pop(name) for name in SETTINGS}
+        policy, names = config.pop("dtype"), argument_names(model_class)
+        options = {name: config.pop(name) for name in names if name in config}
+        return cls(
+            model_class,
+            model_class.variant_of(**config),
+            **settings,
+            dtype_policy=policy,
+            options=options,
+            **attributes,
+        )
 
 
-# The attributes that a model gets from weights or training, besides `preprocessing`.
-CAME_WITH_WEIGHTS = ("class_names", "label_set", "reading", "weights_from")
+def argument_names(model_class):
+    """The names of a model's arguments, without those of its architecture."""
+    parameters = inspect.signature(model_class).parameters.values()
+    return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
 
 
 def came_with_weights(config):
@@ -79,15 +133,11 @@ def _registered(model_class):
     return next(each for each in model_class.__mro__ if named(each) is each)
 
 
-def kept(name):
-    """The attribute of a model that its origin holds; none of a head that the model lacks."""
+def of_origin(name, of_head=False):
+    """The attribute of a model that its origin holds; if `of_head`, none without that head."""
 
     def read(self):
-        is_of_head = name in ("class_names", "label_set", "reading")
-        lacks = is_of_head and self.num_classes != self.origin.settings["num_classes"]
-        return None if lacks else getattr(self.origin, name)
+        lacks_it = of_head and self.num_classes != self.origin.num_classes
+        return None if lacks_it else getattr(self.origin, name)
 
-    def write(self, value):
-        setattr(self.origin, name, value)
-
-    return property(read, write)
+    return property(read, lambda self, value: setattr(self.origin, name, value))

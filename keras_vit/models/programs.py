@@ -17,12 +17,11 @@ MOST_PROGRAMS = 64  # in a process: for each model, in training or not
 
 @contextlib.contextmanager
 def compiled_by_block(model):
-    """A context in which Keras makes a function of a model, and what is to be done with that.
+    """Within it Keras makes a function of a model; what it gives makes one of compiled blocks.
 
-    On PyTorch, where the model is compiled with `jit_compile=True` and has blocks, Keras makes the
-    function as it does without, and the function that is given compiles the blocks in its calls.
+    It does nothing but on PyTorch, for models of blocks compiled with `jit_compile=True`.
     """
-    blocks = [each for each in _layers_of(model) if isinstance(each, TransformerBlock)]
+    blocks = [each for each in model._flatten_layers() if isinstance(each, TransformerBlock)]
     if kernels.BACKEND != "torch" or not blocks or not model.jit_compile:
         yield lambda function: function
         return
@@ -43,7 +42,7 @@ def _with_programs(blocks, function):
     @functools.wraps(function)
     def run(*arguments):
         # A program does not look for hooks, which users may have added to a block meanwhile.
-        compiled = [block for block in blocks if not any(map(has_hooks, _layers_of(block)))]
+        compiled = [x for x in blocks if not any(map(has_hooks, x._flatten_layers()))]
         try:
             for block in compiled:
                 block.call = functools.partial(program, block)
@@ -57,7 +56,3 @@ def _with_programs(blocks, function):
 
 def _call(block, *args, **kwargs):
     return type(block).call(block, *args, **kwargs)
-
-
-def _layers_of(layer):
-    return layer._flatten_layers()

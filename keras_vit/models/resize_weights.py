@@ -5,8 +5,7 @@ import re
 import numpy as np
 
 from keras_vit.checks import pair
-from keras_vit.layers.resample import patch_matrix, resize_grid, resize_matrix
-from keras_vit.models.resize_offsets import resize_offsets
+from keras_vit.layers.resample import patch_matrix, resize_grid, resize_matrix, resize_offsets
 
 PROJECTION = "patch_encoder/projection/kernel"
 POSITIONS = r"(?:patch_encoder/)?position(?:_\d+)?/(embedding|rows|columns|table)"

@@ -22,10 +22,8 @@ def building_arguments(arguments):
     instead. With `interpolation=None` the model's class or config chooses.
     """
     arguments = dict(arguments)
-    if arguments.get("interpolation") is None:
-        arguments.pop("interpolation", None)
-    elif arguments["interpolation"] == "scipy_zoom":
-        arguments["interpolation"] = "align_corners"
+    if method := arguments.pop("interpolation", None):
+        arguments["interpolation"] = "align_corners" if method == "scipy_zoom" else method
     return arguments
 
 
@@ -66,9 +64,9 @@ def resize(
                 "A BiT has neither patches nor position embeddings. Received: "
                 f"patch_size={patch_size!r}, interpolation={interpolation!r}; leave them out."
             )
-        copy = _rebuilt(model, **options, image_size=size)
-        copy.set_weights(model.get_weights())
-        return copy
+        resized = _rebuilt(model, **options, image_size=size)
+        resized.set_weights(model.get_weights())
+        return resized
     v = model.variant
     patch = pair(v.patch_size if patch_size is None else patch_size, "patch_size")
     grid = v.replace(patch_size=patch).grid(size)
@@ -82,9 +80,8 @@ def resize(
     arrays = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
     method = interpolation or v.interpolation
     arrays |= resize_positions(arrays, model.grid, grid, v.learned_tokens, method)
-    arrays[PROJECTION] = resize_patches(
-        arrays[PROJECTION], v.patch_size, patch, patch_interpolation
-    )
+    kernel = arrays[PROJECTION]
+    arrays[PROJECTION] = resize_patches(kernel, v.patch_size, patch, patch_interpolation)
     for variable in resized.weights:
         variable.assign(arrays[variable.path])
     return resized
@@ -99,14 +96,11 @@ def merge_tokens(model: VisionTransformer, r: int | Sequence[int]) -> VisionTran
     """A copy of `model` that is faster, as its blocks join tokens that are alike (ToMe).
 
     Each block takes r tokens away between attention and MLP, at most half of its tokens: bipartite
-    soft matching of the keys finds pairs, each pair becomes its mean, and attention counts that
-    mean as often as it stands for patches (Bolya et al., 2023). Pooling by the mean or by attention
-    counts so too. Class token, distillation token and registers stay as they are. The weights are
-    the same and need no training.
-
-    The authors count so in supervised models off the shelf. They advise against it in masked
-    autoencoders and in training with merged tokens (`prop_attn` in facebookresearch/ToMe,
-    tome/patch); this library always counts.
+    soft matching of the keys finds pairs, each pair becomes its mean, and attention and pooling
+    count that mean as often as it stands for patches (Bolya et al., 2023), as the authors do in
+    supervised models off the shelf. They advise against counting in masked autoencoders and in
+    training with merged tokens (`prop_attn` in facebookresearch/ToMe, tome/patch). Class token,
+    distillation token and registers stay. The weights are the same and need no training.
 
     Args:
         model: a `VisionTransformer`; it stays as it is.
@@ -147,11 +141,9 @@ def fold(model: Model) -> Model:
             f"{model.name!r}, which {'is folded' if is_folded else 'has no stem'}."
         )
     folded = _rebuilt(model, **{field: True})
-    kernels = {}
-    for layer in model._flatten_layers():
+    folded.set_weights(model.get_weights())
+    for layer in folded._flatten_layers():
         if isinstance(layer, StdConv2D):
-            kernels[layer.kernel.path] = standardize(layer.kernel, NUMERICS[layer.numerics])
-    for old, new in zip(model.weights, folded.weights):
-        new.assign(keras.ops.convert_to_numpy(kernels.get(old.path, old)))
+            layer.kernel.assign(standardize(layer.kernel, NUMERICS[layer.numerics]))
     folded.trainable = False
     return folded

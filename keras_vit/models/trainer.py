@@ -39,10 +39,7 @@ def one_look(seen=None):
 def look(model, step, x):
     """Warns of the values of arrays of images, unless the call has looked for this step before.
 
-    Args:
-        model: any Keras model; it is left alone if it has no `preprocessing`.
-        step: "train", "test" or "predict".
-        x: what goes into the model. Where it holds no arrays, but yields them, nothing happens.
+    Nothing happens where a model has no `preprocessing`, or `x` holds no arrays, but yields them.
     """
     arrays = [each for each in keras.tree.flatten(x) if getattr(each, "ndim", 0) > 2]
     seen, preprocessing = _SEEN.get(), getattr(model, "preprocessing", None)
@@ -54,13 +51,8 @@ def look(model, step, x):
 def compare_images(model, data, training=False):
     """Warns of data whose images are normalised otherwise than the weights of a model want them.
 
-    A model that is about to be trained gets the `preprocessing` of the data, as later images must
-    be like those of its training.
-
-    Args:
-        model: any Keras model, or one that trains a part of it, its `student` or `encoder`.
-        data: what may have a `preprocessing`, as a pipeline of `keras_vit.data` has.
-        training: whether the model is about to be trained.
+    In training the model, or its part that is trained (`student`, `encoder`), gets the
+    `preprocessing` of the data, as later images must be like those of its training.
 
     Raises:
         ValueError: a `Distiller` would hand its teacher other images than the teacher wants.
@@ -138,21 +130,28 @@ class Trainer:
         self._make(super().make_predict_function, force, step="predict")
 
     def _make(self, make, force, step):
-        """Keras's function of a step, which looks at its first batch."""
+        """Makes Keras's function of a step, with a look at its first batch."""
         name = f"{step}_function"
         before = getattr(self, name)
         with compiled_by_block(self) as by_block:
             make(force)
-        if getattr(self, name) is not before:
-            setattr(self, name, self._looking(step, by_block(getattr(self, name))))
+        made = getattr(self, name)
+        if made is not before:
+            setattr(self, name, functools.partial(self._look_and_run, step, by_block(made)))
+
+    def _look_and_run(self, step, function, *arguments):
+        *state, batches = arguments
+        seen = _SEEN.get()
+        if seen is not None and (id(self), step) not in seen:
+            first, batches = _first_of(batches, self.steps_per_execution)
+            look(self, step, keras.utils.unpack_x_y_sample_weight(first)[0])
+            seen.add((id(self), step))
+        return function(*state, batches)
 
     def train_next_batch_within(self, context, programs, key):
         """Lets `fit` train the next batch within a context, by a program that is traced within it.
 
-        Args:
-            context: a context manager.
-            programs: a dict that keeps the programs by their keys.
-            key: of the program for this context.
+        The dict `programs` keeps the programs, by the `key` of their context.
         """
 
         def train(*arguments):
@@ -165,21 +164,6 @@ class Trainer:
                 self.train_function = None  # a batch without a context gets one of its own
 
         self.train_function = train
-
-    def _looking(self, step, function):
-        """Keras's function of a step, whose last argument are batches, with a look at the first."""
-
-        @functools.wraps(function)
-        def run(*arguments):
-            *state, batches = arguments
-            seen = _SEEN.get()
-            if seen is not None and (id(self), step) not in seen:
-                first, batches = _first_of(batches, self.steps_per_execution)
-                look(self, step, keras.utils.unpack_x_y_sample_weight(first)[0])
-                seen.add((id(self), step))
-            return function(*state, batches)
-
-        return run
 
 
 def _first_of(batches, count):

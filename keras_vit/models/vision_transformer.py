@@ -1,22 +1,20 @@
 """The Keras model of a Vision Transformer."""
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
 
 from keras_vit.arguments import ViTFields
-from keras_vit.checks import check_names, known
-from keras_vit.models import extended
-from keras_vit.models.classifier import Classifier, argument_names, check_settings, image_input
+from keras_vit.checks import check_names
+from keras_vit.models.extended import ExtendedClassifier, ExtendedNetwork, check_options
+from keras_vit.models.origin import Origin, argument_names
 from keras_vit.models.vit import Network
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import Variant, get_variant
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class VisionTransformer(Classifier):
+class VisionTransformer(ExtendedClassifier):
     """An image classifier made of a Transformer encoder over patches.
 
     A Functional model of these layers, whose names and the paths of the variables under them are
@@ -88,10 +86,6 @@ class VisionTransformer(Classifier):
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
-        classes = num_classes if include_top else 0
-        settings = check_settings(
-            image_size, num_classes=classes, channels=channels, head_bias=head_bias, dtype=dtype
-        )
         rates = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
@@ -103,30 +97,30 @@ class VisionTransformer(Classifier):
             "variable_size": bool(variable_size),
             "token_merging": token_merging,
         }
-        extended.check_options(v, rates | methods)
-        policy = settings["dtype_policy"]
-        arguments = {
-            "num_classes": settings["num_classes"],
-            "head_bias": head_bias,
-            "dtype": policy,
-            **rates,
-        }
-        if extended.is_needed(v, methods):
-            network = extended.ExtendedNetwork(v, v.grid(image_size), **arguments, **methods)
-        else:
-            network = Network(v, v.grid(image_size), **arguments)
-        height, width = (None, None) if variable_size else settings["image_size"]
-        images = image_input(height, width, channels=settings["channels"], policy=policy)
-        super().__init__(
-            images,
-            network(images),
-            variant=v,
-            settings=settings,
-            preprocessing=Preprocessing(),
-            name=name,
-            **rates,
-            **methods,
+        origin = Origin(
+            type(self),
+            v,
+            image_size,
+            num_classes=num_classes if include_top else 0,
+            channels=channels,
+            head_bias=head_bias,
+            dtype_policy=dtype,
+            options=rates | methods,
         )
+        check_options(v, origin.options)
+        chosen = {name: value for name, value in methods.items() if value}
+        make_network = ExtendedNetwork if chosen or v.is_extended else Network
+        network = make_network(
+            v,
+            v.grid(image_size),
+            num_classes=origin.num_classes,
+            head_bias=head_bias,
+            dtype=origin.dtype_policy,
+            **rates,
+            **chosen,
+        )
+        images = origin.image_input(any_size=variable_size)
+        super().__init__(images, network(images), origin=origin, name=name)
 
     variant_of = staticmethod(get_variant)  # by which `Classifier` opens a config
 
@@ -134,44 +128,3 @@ class VisionTransformer(Classifier):
     def grid(self):
         """(rows, columns) of the patches of an image of `image_size`."""
         return self.variant.grid(self.image_size)
-
-    @property
-    def variable_size(self):
-        return self.origin.options["variable_size"]
-
-    @property
-    def token_merging(self):
-        return self.origin.options["token_merging"]
-
-    def check_images(self, images):
-        images = super().check_images(images)
-        if self.variable_size:
-            # Inside `cut_into` the patch size differs from `variant.patch_size`.
-            v = self.variant.replace(patch_size=self.get_layer("patches").patch_size)
-            sides = known(keras.tree.flatten(images)[0].shape[1:3])
-            v.grid([side or stride for side, stride in zip(sides, v.stride)])
-        return images
-
-    @contextlib.contextmanager
-    def cut_into(self, patch_size, method="bilinear"):
-        """Within it, the model has patches of another size, by the same weights (FlexiViT).
-
-        Patches and the position embedding are resized in the graph (`ResizablePatches`; Beyer et
-        al., 2023). It holds for calls of the model; programs that Keras has compiled, as those of
-        `predict`, keep the size for which they were compiled, so take `keras_vit.resize` for these
-        and `keras_vit.training.FlexiblePatches` for training.
-
-        Args:
-            patch_size: int or (height, width), in pixels.
-            method: how a patch is resized, as in `keras_vit.layers.resize_matrix`.
-
-        Raises:
-            ValueError: the model does not have `variable_size=True`.
-        """
-        if not self.variable_size:
-            raise ValueError(
-                "Patches of another size need variable_size=True. Received: "
-                f"patch_size={patch_size!r}; keras_vit.resize(model, variable_size=True) adds it."
-            )
-        with self.get_layer("patches").cut_into(patch_size, method):
-            yield

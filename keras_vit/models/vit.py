@@ -49,20 +49,13 @@ class Network:
         v = self.variant
         if v.stem is None:
             return images
-        return resnet_stages(
-            images,
-            v.stem,
-            width=v.stem_width,
-            style=ResNetStyle("v1", v.stem_numerics, folded=v.stem_folded),
-            dtype=self.dtype,
-        )
+        style = ResNetStyle("v1", v.stem_numerics, folded=v.stem_folded)
+        return resnet_stages(images, v.stem, width=v.stem_width, style=style, dtype=self.dtype)
 
     def cut(self, x):
         """x_p: images, or feature maps, as sequences of patches."""
-        v = self.variant
-        is_hybrid = v.stem is not None
-        patches = Patches(v.patch_size, drop_incomplete=is_hybrid, dtype=self.dtype, name="patches")
-        return patches(x)
+        size, is_hybrid = self.variant.patch_size, self.variant.stem is not None
+        return Patches(size, drop_incomplete=is_hybrid, dtype=self.dtype, name="patches")(x)
 
     def embed(self, patches, **extensions):
         """Eq. 1: the tokens z_0. `extensions` are further arguments of `PatchEncoder`."""

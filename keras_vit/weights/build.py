@@ -3,7 +3,7 @@
 from keras_vit.checks import check_names, marked
 from keras_vit.models.backbone import MODELS
 from keras_vit.models.bit import BIT_VARIANTS
-from keras_vit.models.classifier import argument_names
+from keras_vit.models.origin import argument_names
 from keras_vit.models.surgery import building_arguments
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights.assign import assign

@@ -53,14 +53,10 @@ class ExtendedAttention(RelativeAttention):
         self.query_norm.build(heads)
         self.key_norm.build(heads)
         self.norm.build(input_shape)
-        self.dropout.build(None)
 
     def queries(self, x, rotation=None):
-        if self.project_query:
-            q = self.query(x)
-        else:
-            width = x.shape[-1] // self.num_heads
-            q = ops.reshape(x, (*ops.shape(x)[:2], self.num_heads, width))
+        heads = (*ops.shape(x)[:2], self.num_heads, x.shape[-1] // self.num_heads)
+        q = self.query(x) if self.project_query else ops.reshape(x, heads)
         return kernels.rotate(self.query_norm(q), rotation, pairs=self.pairs)
 
     def keys(self, x, rotation=None):
@@ -68,9 +64,8 @@ class ExtendedAttention(RelativeAttention):
 
     def join(self, heads):
         if self.extensions.attention_norm:
-            shape = ops.shape(heads)
-            joined = ops.reshape(heads, (*shape[:2], heads.shape[2] * heads.shape[3]))
-            heads = ops.reshape(self.norm(joined), shape)
+            shape, width = ops.shape(heads), heads.shape[2] * heads.shape[3]
+            heads = ops.reshape(self.norm(ops.reshape(heads, (*shape[:2], width))), shape)
         return self.out(heads)
 
 
@@ -83,7 +78,7 @@ class AxialAttention(ExtendedAttention):
     Shapes: (batch, rows * columns, width) -> the same.
 
     Args:
-        num_heads: as in `ExtendedAttention`, with its other arguments as keywords.
+        num_heads, **kwargs: as in `ExtendedAttention`.
         grid: (rows, columns) of the patches.
         axis: `"row"`, in which the patches of a row see each other, or `"column"`.
     """
@@ -106,10 +101,7 @@ class AxialAttention(ExtendedAttention):
         return self.from_lines(super().call(self.to_lines(x), training=training))
 
     def scores(self, x):
-        """A of Eq. 6 over all patches: 0 between patches of different rows (or columns).
-
-        Shapes: (batch, patches, width) -> (batch, heads, patches, patches).
-        """
+        """A of Eq. 6 over all patches: 0 between patches of different rows (or columns)."""
         scores = super().scores(self.to_lines(x))
         _, heads, length, _ = scores.shape
         lines = self.grid[0] * self.grid[1] // length

@@ -15,10 +15,9 @@ from keras_vit.layers.transformer_block import TransformerBlock
 
 
 def named(block, position=None):
-    """What enters a block beside its tokens, by the argument of `call` that takes it.
+    """What enters a block beside its tokens in a graph, by the argument of `call` that takes it.
 
-    A graph of Keras shows the tensors alone. A block knows whether they are rotary, and only the
-    table of distances is a matrix.
+    A block knows whether positions are rotary, and only the table of distances is a matrix.
     """
     if position is None:
         return {}
@@ -62,34 +61,26 @@ class ExtendedBlock(TransformerBlock):
         dtype, initial, rate = self.dtype_policy, extensions.layer_scale, stochastic_depth
         norm, mlp = NORMS[extensions.norm], MLPS[extensions.mlp]
         scale = LayerScale if initial else Identity
+        of_parts = {"epsilon": epsilon, "extensions": extensions, "dtype": dtype}
         self.norm_1 = norm(epsilon, dtype=dtype, name="norm_1")
         self.attention = self.make_attention(
-            num_heads,
-            qkv_bias=qkv_bias,
-            dropout=attention_dropout,
-            epsilon=epsilon,
-            extensions=extensions,
-            dtype=dtype,
-            name="attention",
+            num_heads, qkv_bias=qkv_bias, dropout=attention_dropout, **of_parts, name="attention"
         )
         self.layer_scale_1 = scale(initial, dtype=dtype, name="layer_scale_1")
         self.dropout = Dropout.of(dropout, dtype=dtype, name="dropout")
         self.drop_path_1 = StochasticDepth.of(rate, dtype=dtype, name="drop_path_1")
         if not self.is_parallel:
             self.norm_2 = norm(epsilon, dtype=dtype, name="norm_2")
-        self.mlp = mlp(
-            mlp_dim, gelu, dropout, extensions=extensions, epsilon=epsilon, dtype=dtype, name="mlp"
-        )
+        self.mlp = mlp(mlp_dim, gelu, dropout=dropout, **of_parts, name="mlp")
         if not self.is_parallel:
             self.layer_scale_2 = scale(initial, dtype=dtype, name="layer_scale_2")
             self.drop_path_2 = StochasticDepth.of(rate, dtype=dtype, name="drop_path_2")
 
     def build(self, input_shape):
-        attention = [self.norm_1, self.attention, self.dropout, self.layer_scale_1]
-        mlp = [self.mlp]
+        parts = [self.norm_1, self.attention, self.dropout, self.layer_scale_1, self.drop_path_1]
         if not self.is_parallel:
-            mlp = [self.norm_2, self.mlp, self.layer_scale_2, self.drop_path_2]
-        for layer in [*attention, self.drop_path_1, *mlp]:
+            parts += [self.norm_2, self.layer_scale_2, self.drop_path_2]
+        for layer in [*parts, self.mlp]:
             layer.build(input_shape)
 
     def taken(self, args, kwargs):
@@ -98,11 +89,7 @@ class ExtendedBlock(TransformerBlock):
         return super().taken(args, kwargs)
 
     def call(self, x, training=False, **positions):
-        """
-        Args:
-            x: the tokens.
-            **positions: `bias`, `rotation` or `distances`, as in `RelativeAttention`.
-        """
+        """`positions` are `bias`, `rotation` or `distances`, as in `RelativeAttention`."""
         y = self.attend(self.norm_1(x), positions, training=training)
         x = x + self.drop_path_1(self.layer_scale_1(y), training=training)
         y = self.layer_scale_2(self.mlp(self.norm_2(x), training=training))
@@ -179,11 +166,8 @@ class AxialBlock(ExtendedBlock):
     place of one `TransformerBlock` (Ho et al., 2019; Wang et al., 2020). There is no class token,
     of which the paper does not speak, and no position in the attention.
 
-    Shapes: (batch, rows * columns, width) -> the same.
-
-    Args:
-        num_heads, mlp_dim: as in `ExtendedBlock`, with its other arguments as keywords.
-        grid, axis: as in `AxialAttention`.
+    Shapes: (batch, rows * columns, width) -> the same. Arguments are those of `ExtendedBlock`, with
+    `grid` and `axis` as in `AxialAttention`.
     """
 
     def __init__(self, num_heads, mlp_dim, grid, axis="row", **kwargs):

@@ -33,8 +33,6 @@ class ExtendedMLP(MLP):
         self.build_hidden(width, has_bias)
         self.norm.build((None, None, self.hidden_dim))
         self.dense_2 = self.linear("dense_2", self.hidden_dim, width, has_bias=has_bias)
-        self.dropout_1.build(None)
-        self.dropout_2.build(None)
 
     def build_hidden(self, width, has_bias):
         activation = kernels.ACTIVATIONS[self.extensions.activation or f"gelu_{self.gelu}"]

@@ -6,22 +6,20 @@ from keras import ops
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers import kernels
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.linear import Linear
+from keras_vit.layers.patch_encoder import patch_projection
 from keras_vit.layers.position import small_normal
-from keras_vit.layers.resample import linear_weights
+from keras_vit.layers.resample import bilinear_antialias
 
 
 @keras.saving.register_keras_serializable("keras_vit")
 class NaFlexPosition(Layer):
-    """Adds a position table that is resampled to the grid of each image.
+    """Adds a position table of (rows, columns) `grid` that is resampled to the grid of each image.
 
     It is resampled by `"bilinear_antialias"` of `resize_matrix`. Tokens beyond the patches of an
     image get the vector of its first patch, as in transformers.
 
-    Shapes: (batch, tokens, width), (batch, 2) -> (batch, tokens, width).
-
-    Args:
-        grid: (rows, columns) of the table.
+    Shapes: tokens in reading order, (batch, tokens, width), and the (rows, columns) of each image,
+    integers (batch, 2) -> (batch, tokens, width).
     """
 
     integers = ("shapes",)
@@ -35,21 +33,16 @@ class NaFlexPosition(Layer):
         self.embedding = self.add_weight(shape, small_normal(), name="embedding")
 
     def call(self, x, shapes):
-        """Adds its position to each token, of shape (batch, tokens, width).
-
-        Args:
-            x: the tokens, in reading order.
-            shapes: (rows, columns) of the patches of each image, integers.
-        """
-        shapes = ops.cast(shapes, "int32")
+        shapes, dtype = ops.cast(shapes, "int32"), kernels.at_least_float32(self.variable_dtype)
         rows, columns = shapes[:, :1], shapes[:, 1:]
         token = ops.arange(ops.shape(x)[1], dtype="int32")[None]
         token = ops.where(token < rows * columns, token, 0)
-        dtype = kernels.at_least_float32(self.variable_dtype)
-        places = zip((token // columns, token % columns), self.grid, (rows, columns))
         row, column = (
-            linear_weights(ops.cast(place, dtype), old, ops.cast(new, dtype), ops, dtype)
-            for place, old, new in places
+            bilinear_antialias(ops, ops.cast(place, dtype), old, ops.cast(new, dtype))
+            for place, old, new in (
+                (token // columns, self.grid[0], rows),
+                (token % columns, self.grid[1], columns),
+            )
         )
         weights = row[:, :, :, None] * column[:, :, None, :]
         weights = ops.reshape(weights, (*ops.shape(token), self.grid[0] * self.grid[1]))
@@ -61,11 +54,8 @@ class NaFlexPosition(Layer):
 class NaFlexPatchEncoder(Layer):
     """Patches of images of any shape become tokens, each with the position in its image.
 
-    Shapes: (batch, tokens, P²·C), (batch, 2) -> (batch, tokens, width).
-
-    Args:
-        width: D, the length of a token.
-        grid: (rows, columns) of the position table.
+    Shapes: (batch, tokens, P²·C), (batch, 2) -> (batch, tokens, width). Inputs are those of these
+    names of `NaFlexVisionTransformer`; `grid` is as in `NaFlexPosition`.
     """
 
     integers = ("shapes",)
@@ -73,14 +63,7 @@ class NaFlexPatchEncoder(Layer):
     def __init__(self, width, grid, **kwargs):
         super().__init__(**kwargs)
         self.width = positive_int(width, "width")
-        self.projection = Linear(
-            "bnp,pd->bnd",
-            (None, width),
-            bias_axes="d",
-            kernel_initializer="lecun_normal",
-            dtype=self.dtype_policy,
-            name="projection",
-        )
+        self.projection = patch_projection(width, dtype=self.dtype_policy)
         self.position = NaFlexPosition(grid, dtype=self.dtype_policy, name="position")
 
     def build(self, input_shape):
@@ -88,7 +71,6 @@ class NaFlexPatchEncoder(Layer):
         self.position.build((*input_shape[:-1], self.width))
 
     def call(self, patches, shapes):
-        """The arguments are `NaFlexVisionTransformer`'s inputs of these names."""
         return self.position(self.projection(patches), shapes)
 
     def compute_output_spec(self, patches, shapes):

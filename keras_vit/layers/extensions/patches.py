@@ -29,10 +29,7 @@ class ResizablePatches(Patches):
 
     @contextlib.contextmanager
     def cut_into(self, patch_size, method="bilinear"):
-        """Within it, images are cut into patches of another size, an int or (height, width).
-
-        `method` is how FlexiViT resizes a patch, a method of `resize_matrix`.
-        """
+        """As `cut_into` of `VisionTransformer`."""
         before, size = (self.patch_size, self.matrices), pair(patch_size, "patch_size")
         matrices = [patch_matrix(*sides, method) for sides in zip(self.kernel_size, size)]
         self.patch_size, self.matrices = size, None if size == self.kernel_size else matrices

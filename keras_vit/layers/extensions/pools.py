@@ -27,7 +27,6 @@ class ExtendedTokenPool(TokenPool):
     pools = ("token_mean", "distillation")
 
     def call(self, x, size=None):
-        """As in `TokenPool`."""
         if self.pool == "distillation":
             return x[:, 1]
         return ops.concatenate([x[:, 0], self.mean(x, size)], axis=-1)
@@ -85,23 +84,14 @@ class AttentionPool(Layer):
             self.mlp.build(probe)
 
     def call(self, x, size=None):
-        """Attends to the tokens of each image, of shape (batch, tokens, width).
-
-        Args:
-            x: the tokens.
-            size: how many patches each token stands for, as in `TokenPool`: the probe counts a
-                token that often.
-        """
+        """`size` is as in `TokenPool`: the probe counts a token that often."""
         bias = None if size is None else log_size(size[:, self.skipped :], x.dtype)
         memory = x[:, self.skipped :] if self.skipped else x
         y = self.attention(self._probes(x), memory=memory, bias=bias)
         return (y + self.mlp(self.norm(y)) if self.has_mlp else y)[:, 0]
 
     def attention_scores(self, x):
-        """A of Eq. 6, where the probe asks: (batch, tokens, width) -> (batch, heads, 1, tokens).
-
-        Tokens that it does not see have the weight 0.
-        """
+        """A of Eq. 6, (batch, heads, 1, tokens); 0 for tokens that the probe does not see."""
         seen = x[:, self.skipped :]
         scores = self.attention.scores(self._probes(x), memory=seen)
         return ops.pad(scores, ((0, 0), (0, 0), (0, 0), (self.skipped, 0)))

@@ -28,10 +28,9 @@ class RelativePosition2D(Layer):
 
     def __init__(self, num_heads, grid, class_token=True, **kwargs):
         super().__init__(**kwargs)
-        self.num_heads, self.grid, self.class_token = num_heads, pair(grid, "grid"), class_token
-        rows, columns = self.grid
-        offsets = [np.arange(n)[:, None] - np.arange(n) + n - 1 for n in self.grid]
-        index = offsets[0][:, None, :, None] * (2 * columns - 1) + offsets[1][None, :, None, :]
+        (rows, columns), self.num_heads = pair(grid, "grid"), num_heads
+        row, column = (np.arange(n)[:, None] - np.arange(n) + n - 1 for n in (rows, columns))
+        index = row[:, None, :, None] * (2 * columns - 1) + column[None, :, None, :]
         index = index.reshape(rows * columns, rows * columns)
         self.biases = (2 * rows - 1) * (2 * columns - 1)
         if class_token:
@@ -92,12 +91,10 @@ class RotaryPosition(Layer):
             )
 
     def call(self, patches):
-        dtype, grid = kernels.at_least_float32(self.variable_dtype), self.grid
-        if len(patches.shape) == 4:
-            grid = ops.shape(patches)[1:3]
-        elif not self.rotary.learned:
+        dtype, keeps_grid = kernels.at_least_float32(self.variable_dtype), len(patches.shape) == 4
+        if not keeps_grid and not self.rotary.learned:
             return self.fixed.tensor(patches, self.compute_dtype)
-        frequencies = self.frequencies
+        grid, frequencies = ops.shape(patches)[1:3] if keeps_grid else self.grid, self.frequencies
         if self.rotary.learned:
             frequencies = ops.cast(frequencies, dtype)
         else:
@@ -114,10 +111,9 @@ class RotaryPosition(Layer):
     def _drawn(self, shape, dtype=None):
         """The frequencies of each head, as directions that are turned by an angle of its own."""
         angle = keras.random.uniform((self.num_heads, 1), 0, 2 * math.pi, dtype="float32")
-        along, across = ops.cos(angle), ops.sin(angle)
         f = ops.convert_to_tensor(self._frequencies()[0, 0, : self.head_width // 4], "float32")
-        x = ops.concatenate([f * along, -f * across], axis=-1)
-        y = ops.concatenate([f * across, f * along], axis=-1)
+        along, across = f * ops.cos(angle), f * ops.sin(angle)
+        x, y = ops.concatenate([along, -across], -1), ops.concatenate([across, along], -1)
         return ops.cast(ops.stack([x, y]), dtype)
 
     def _table(self, grid, frequencies, xp, dtype):
@@ -126,13 +122,10 @@ class RotaryPosition(Layer):
         first, second = axes if self.rotary.order == "rows" else axes[::-1]
         angles = first * frequencies[0] + second * frequencies[1]
         angles = xp.pad(angles, ((self.learned_tokens, 0), (0, 0), (0, 0)))
-        if self.rotary.pairs == "halves":
-            angles = xp.concatenate([angles, angles], axis=2)
-        else:  # each twice
-            twice = xp.stack([angles, angles], axis=-1)
-            angles = xp.reshape(twice, (-1, angles.shape[1], self.head_width))
-        cos, sin = (np.cos, np.sin) if xp is np else (kernels.cos, kernels.sin)
-        return xp.stack([cos(angles), sin(angles)])
+        angles = xp.stack([angles, angles], axis=2 if self.rotary.pairs == "halves" else 3)
+        angles = xp.reshape(angles, (-1, angles.shape[1], self.head_width))
+        functions = np if xp is np else kernels
+        return xp.stack([functions.cos(angles), functions.sin(angles)])
 
     def _places(self, n, counted, xp, dtype):
         """Where the rows (or columns) of a grid are."""

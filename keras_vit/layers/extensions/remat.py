@@ -4,7 +4,7 @@ import keras
 
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import drawn_seeds
-from keras_vit.layers.extensions import blocks
+from keras_vit.layers.extensions.blocks import BLOCKS
 from keras_vit.layers.transformer_block import TransformerBlock
 
 
@@ -41,21 +41,10 @@ def with_remat(block):
 
 RematTransformerBlock = with_remat(TransformerBlock)
 """A `TransformerBlock` that is computed again in the backward pass."""
-RematExtendedBlock = with_remat(blocks.ExtendedBlock)
-"""An `ExtendedBlock` that is computed again in the backward pass."""
-RematPostNormBlock = with_remat(blocks.PostNormBlock)
-"""A `PostNormBlock` that is computed again in the backward pass."""
-RematAddNormBlock = with_remat(blocks.AddNormBlock)
-"""An `AddNormBlock` that is computed again in the backward pass."""
-RematParallelBlock = with_remat(blocks.ParallelBlock)
-"""A `ParallelBlock` that is computed again in the backward pass."""
-RematAxialBlock = with_remat(blocks.AxialBlock)
-"""An `AxialBlock` that is computed again in the backward pass."""
-
-REMAT_BLOCKS = {  # names of `keras_vit.Extensions.block`
-    "pre_norm": RematExtendedBlock,
-    "post_norm": RematPostNormBlock,
-    "add_norm": RematAddNormBlock,
-    "parallel": RematParallelBlock,
-    "axial": RematAxialBlock,
-}
+REMAT_BLOCKS = {name: with_remat(block) for name, block in BLOCKS.items()}
+"""Those of `BLOCKS`, each computed again in the backward pass."""
+RematExtendedBlock = REMAT_BLOCKS["pre_norm"]
+RematPostNormBlock = REMAT_BLOCKS["post_norm"]
+RematAddNormBlock = REMAT_BLOCKS["add_norm"]
+RematParallelBlock = REMAT_BLOCKS["parallel"]
+RematAxialBlock = REMAT_BLOCKS["axial"]

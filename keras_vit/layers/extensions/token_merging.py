@@ -18,25 +18,19 @@ def merge(x, size, keys, count, protected):
     Shapes: (batch, T, width), (batch, T), (batch, T, heads, D_h) -> (batch, T - count, width),
     (batch, T - count). First come the protected tokens, then the others of the even places (in
     their order if there are protected ones, else the least alike last), then those of the odd.
-
-    Args:
-        x: the tokens.
-        size: how many tokens of the input each stands for, integers.
-        keys: of the attention.
-        count: r.
-        protected: tokens at the beginning that stay as they are: class token and so on.
+    `size`, `count` and `protected` are as in `Merging`; `keys` are those of the attention.
     """
     _, tokens, width = x.shape
     count = mergeable(tokens, count, protected)
     if count == 0:
         return x, ops.cast(size, "int32")
-    half = tokens // 2
+    half, first_even, first_odd = tokens // 2, (protected + 1) // 2, protected // 2
     keys = ops.sum(ops.cast(keys, kernels.at_least_float32(keys.dtype)), axis=2)
     keys = keys / ops.sqrt(ops.sum(keys * keys, axis=-1, keepdims=True))
     scores = ops.einsum("bsd,btd->bst", keys[:, ::2], keys[:, 1::2])
     if protected:
         even, odd = ops.arange(tokens - half)[:, None], ops.arange(half)
-        barred = ops.logical_or(even < (protected + 1) // 2, odd < protected // 2)
+        barred = ops.logical_or(even < first_even, odd < first_odd)
         scores = ops.where(barred, ops.cast(-np.inf, scores.dtype), scores)
     order = ops.argsort(-ops.max(scores, axis=-1), axis=-1)
     source, kept = order[:, :count], order[:, count:]
@@ -50,8 +44,7 @@ def merge(x, size, keys, count, protected):
     odd = odd + ops.einsum("bst,bsd->btd", into, _rows(even, source))
     even = _rows(even, kept)
     first = [(odd if i % 2 else even)[:, i // 2 : i // 2 + 1] for i in range(protected)]
-    others = [even[:, (protected + 1) // 2 :], odd[:, protected // 2 :]]
-    sums = ops.concatenate([*first, *others], axis=1)
+    sums = ops.concatenate([*first, even[:, first_even:], odd[:, first_odd:]], axis=1)
     sums, share = sums[:, :, :width], sums[:, :, width:]
     return ops.cast(sums / share, x.dtype), ops.cast(share[:, :, 0], "int32")
 
@@ -69,10 +62,7 @@ def mergeable(tokens, count, protected):
 
 
 def log_size(size, dtype):
-    """The bias of proportional attention, by which a key counts as the tokens it stands for.
-
-    Shapes: (batch, keys) -> (batch, 1, 1, keys).
-    """
+    """By which a key counts as the tokens it stands for: (batch, keys) -> (batch, 1, 1, keys)."""
     return ops.log(ops.cast(size, dtype))[:, None, None]
 
 
