@@ -15,9 +15,8 @@ import keras
 
 from keras_vit.checks import check_choice
 from keras_vit.data.preprocess import input_of
-from keras_vit.exports.check import ExportError, compare, real_images, told
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
-from keras_vit.exports.graph import served
+from keras_vit.exports.graph import ExportError, compare, real_images, served, told
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.text import visible
@@ -119,8 +118,7 @@ def export(
     model = prepared(model)
     wanted = input_of(model)
     graph = served(model, preprocess, wanted)
-    real = real_images(model, preprocess, wanted, images) if check else None
-    refusals = []
+    refusals, real = [], real_images(graph, images, *wanted) if check else None
     with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
             try:
@@ -180,14 +178,13 @@ def _policies(model):
 
 
 def _format(path, format):
+    by_suffix = {each.suffix: name for name, each in FORMATS.items() if each.suffix}
+    format = format or by_suffix.get(path.suffix)
     if format is None:
-        format = next((name for name, each in FORMATS.items() if each.suffix == path.suffix), None)
-        if format is None:
-            suffixes = ", ".join(f"{e.suffix} ({n})" for n, e in FORMATS.items() if e.suffix)
-            raise ValueError(
-                "The format follows from the suffix of the path, or is given. Received: "
-                f"path={str(path)!r}, format=None; expected one of {suffixes}."
-            )
+        raise ValueError(
+            "The format follows from the suffix of the path, or is given. Received: "
+            f"path={str(path)!r}, format=None; expected one of {by_suffix}."
+        )
     check_choice("format", format, tuple(FORMATS))
     suffix = FORMATS[format].suffix
     if path.suffix != suffix and suffix:

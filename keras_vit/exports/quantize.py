@@ -92,11 +92,9 @@ def _quantize_onnx(path, output, images):
             prepared,
             output,
             Reader(),
-            quant_format=tools.QuantFormat.QDQ,
             op_types_to_quantize=ONNX_OPERATORS,
             per_channel=True,
             activation_type=tools.QuantType.QUInt8,
-            weight_type=tools.QuantType.QInt8,
             extra_options=ONNX_OPTIONS,
         )
     quantized = onnx.load(output)
@@ -147,18 +145,18 @@ def _check_graph(path, operators, sign, inputs):
 
 def _checked(images, sides, dtype):
     """The images as batches of one, in the type of the input, whose open sides are `None`."""
-    expected = "(" + ", ".join(str(side or "any") for side in sides[1:]) + ")"
-    batches = [np.asarray(image)[None] for image in images]
+    batches, dtype = [np.asarray(image)[None] for image in images], np.dtype(dtype)
+    if not batches:
+        raise ValueError("Calibration needs images. Received: none.")
     for batch in batches:
         pairs = zip(batch.shape[1:], sides[1:])
         fits = batch.ndim == len(sides) and all(known in (None, side) for side, known in pairs)
-        if not fits or batch.dtype.kind != np.dtype(dtype).kind:
+        if not fits or batch.dtype.kind != dtype.kind:
+            expected = ", ".join(str(side or "any") for side in sides[1:])
             raise ValueError(
-                f"The file takes images of shape {expected} in {np.dtype(dtype)}. Received: one of "
-                f"shape {batch.shape[1:]} in {batch.dtype}. Prepare them as for the model."
+                f"The file takes images of shape ({expected}) in {dtype}. Received: one of shape "
+                f"{batch.shape[1:]} in {batch.dtype}. Prepare them as for the model."
             )
-        if batch.dtype.kind == "f" and not np.isfinite(batch).all():
+        if not np.isfinite(batch).all():
             raise ValueError("The calibration images contain values that are not finite.")
-    if not batches:
-        raise ValueError("Calibration needs images. Received: none.")
     return [batch.astype(dtype) for batch in batches]

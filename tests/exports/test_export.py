@@ -12,9 +12,8 @@ import keras_vit
 from keras_vit import exports
 from keras_vit.data import preprocess
 from keras_vit.data.preprocess import input_of
-from keras_vit.exports.check import compare
 from keras_vit.exports.exporter import prepared
-from keras_vit.exports.graph import served
+from keras_vit.exports.graph import compare, served
 from tests.support import BACKEND, images, randomize, refuses, slow_unless_torch, tiny_bit, tiny_vit
 from tests.test_heads import NAMES, PIXELS, READINGS, alone, three_heads
 
@@ -82,7 +81,7 @@ def test_a_check_finds_another_model(exported):
 
 
 def test_nothing_is_left_of_a_failed_export(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_vit.exports.check.TOLERANCE", -1.0)
+    monkeypatch.setattr("keras_vit.exports.graph.TOLERANCE", -1.0)
     with pytest.raises(exports.ExportError, match="Nothing was kept"):
         exports.export(trained(), tmp_path / f"model{SUFFIX[NATIVE]}", check=True)
     assert os.listdir(tmp_path) == []
