@@ -13,6 +13,8 @@ from keras_vit.outputs import are_logits, log_softmax
 from keras_vit.text import percent, table
 from keras_vit.writing import write_text
 
+LEAST = 1e-7  # a probability counts as this at least under a logarithm, as in Keras
+
 
 class Result:
     """Base of the results: frozen dataclasses that print as a table and save as JSON."""
@@ -21,8 +23,8 @@ class Result:
 
     def to_dict(self):
         """Fields and properties as dicts, lists and Python scalars; NaN and infinity are None."""
-        names = [field.name for field in dataclasses.fields(self)]
-        names += [name for name, value in vars(type(self)).items() if isinstance(value, property)]
+        names, owner = [field.name for field in dataclasses.fields(self)], type(self)
+        names += [name for name in dir(owner) if isinstance(getattr(owner, name), property)]
         return {name: _plain(getattr(self, name)) for name in names if name not in self.omitted}
 
     def save(self, path):
@@ -120,24 +122,25 @@ def calibration(
     return calibration_of(confidence, right, loss, brier, positive_int(bins, "bins"))
 
 
-def confidences(scores, labels, from_logits):
+def confidences(scores, labels, from_logits, reading="softmax"):
     """(confidence, -log p of the right class, sum of (p - y)²) of each image, (images,) each.
 
-    Probabilities are made to sum to 1 and count as at least 1e-7 under the logarithm.
+    Probabilities of a softmax are made to sum to 1. Those of sigmoids, `reading="sigmoid"`, are
+    each class's alone, and the loss is the sum over the classes.
     """
-    rows = np.arange(len(labels))
-    if from_logits:
+    right = np.arange(scores.shape[1]) == labels[:, None]
+    if reading == "sigmoid":
+        p, of_present, of_absent = sigmoid_losses(scores, from_logits)
+        loss = np.where(right, of_present, of_absent).sum(axis=1)
+    elif from_logits:
         log_p = log_softmax(scores)
-        p, loss = np.exp(log_p), -log_p[rows, labels]
+        p, loss = np.exp(log_p), -log_p[right]
     elif are_logits(scores):
-        raise ValueError(
-            "Probabilities must lie in [0, 1] and sum to 1 for each image; logits need "
-            f"from_logits=True. Received: values from {scores.min():g} to {scores.max():g}."
-        )
+        raise _no_probabilities(scores, " and sum to 1 for each image")
     else:
         p = scores / scores.sum(axis=1, keepdims=True)
-        loss = -np.log(np.maximum(p[rows, labels], 1e-7))
-    return p.max(axis=1), loss, (p**2).sum(axis=1) - 2 * p[rows, labels] + 1
+        loss = -np.log(np.maximum(p[right], LEAST))
+    return p.max(axis=1), loss, ((p - right) ** 2).sum(axis=1)
 
 
 def calibration_of(confidence, right, loss, brier, bins):
@@ -182,24 +185,20 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
 
 
 def sigmoid_losses(scores, from_logits):
-    """(p, -log p, -log(1 - p)) of each class by itself; probabilities count as 1e-7 at least."""
+    """(p, -log p, -log(1 - p)) of each class by itself."""
     if from_logits:
-        positive, negative = np.logaddexp(0, -scores), np.logaddexp(0, scores)
-        return np.exp(-positive), positive, negative
+        of_present, of_absent = np.logaddexp(0, -scores), np.logaddexp(0, scores)
+        return np.exp(-of_present), of_present, of_absent
     if scores.size and (scores.min() < 0 or scores.max() > 1):
-        raise ValueError(
-            "Probabilities must lie in [0, 1]; logits need from_logits=True. Received: values from "
-            f"{scores.min():g} to {scores.max():g}."
-        )
-    return scores, -np.log(np.maximum(scores, 1e-7)), -np.log(np.maximum(1 - scores, 1e-7))
+        raise _no_probabilities(scores)
+    return scores, -np.log(np.maximum(scores, LEAST)), -np.log(np.maximum(1 - scores, LEAST))
 
 
-def sigmoid_confidences(scores, labels, from_logits):
-    """As `confidences`, of sigmoids: the loss and the squares of all classes are summed."""
-    p, positive, negative = sigmoid_losses(scores, from_logits)
-    right = np.arange(scores.shape[1]) == labels[:, None]
-    loss = np.where(right, positive, negative).sum(axis=1)
-    return p.max(axis=1), loss, ((p - right) ** 2).sum(axis=1)
+def _no_probabilities(scores, also=""):
+    return ValueError(
+        f"Probabilities lie in [0, 1]{also}; logits need from_logits=True. Received: values from "
+        f"{scores.min():g} to {scores.max():g}."
+    )
 
 
 def average_precision(scores, labels):

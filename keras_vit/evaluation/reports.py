@@ -5,18 +5,11 @@ import dataclasses
 
 import numpy as np
 
+from keras_vit.evaluation import metrics
 from keras_vit.evaluation.benchmarks import RealAccuracy
 from keras_vit.evaluation.confusion import ConfusionMatrix
-from keras_vit.evaluation.metrics import (
-    Calibration,
-    Result,
-    average_precision,
-    check_scores,
-    sigmoid_losses,
-)
+from keras_vit.evaluation.metrics import Calibration, Result
 from keras_vit.text import percent, table, visible
-
-REGRESSION_FIGURES = ("mean_absolute_error", "root_mean_squared_error", "r2")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -35,6 +28,13 @@ class BaseReport(Result):
     examples: int
     skipped: int = 0
     seconds: float = 0.0
+
+    deciding = ()  # names of the fields that are its figures
+
+    @property
+    def figures(self):
+        """The figures that name a result in short, by name; the first one decides."""
+        return {name: getattr(self, name) for name in self.deciding}
 
     def _text(self, classes, *body):
         """A title, what stands below it, and a line about the images that were left out."""
@@ -70,7 +70,7 @@ class Report(BaseReport):
 
     @property
     def figures(self):
-        """The figures that name a result in short, by name; the first one decides."""
+        """As in `BaseReport`."""
         return {"accuracy": self.top1, "loss": self.loss}
 
     def top(self, k):
@@ -139,10 +139,7 @@ class MultiLabelReport(BaseReport):
     loss: float
     problem: str = "multi_label"
 
-    @property
-    def figures(self):
-        """The figures that name a result in short, by name; the first one decides."""
-        return {"mean_average_precision": self.mean_average_precision, "loss": self.loss}
+    deciding = ("mean_average_precision", "loss")
 
     def __str__(self):
         rows = [
@@ -178,10 +175,7 @@ class RegressionReport(BaseReport):
     outputs: dict
     problem: str = "regression"
 
-    @property
-    def figures(self):
-        """The figures that name a result in short, by name; the first one decides."""
-        return {name: getattr(self, name) for name in REGRESSION_FIGURES}
+    deciding = ("mean_absolute_error", "root_mean_squared_error", "r2")
 
     def __str__(self):
         figures = [("all", self.figures)] if len(self.outputs) > 1 else []
@@ -201,26 +195,25 @@ def multi_label_report(batches, reading, names, threshold, **run):
             "Labels of several classes must be 0 or 1 in each column. Received: labels from "
             f"{labels.min():g} to {labels.max():g}."
         )
-    p, positive, negative = sigmoid_losses(outputs, not reading.applied)
+    p, of_present, of_absent = metrics.sigmoid_losses(outputs, not reading.applied)
     right, guessed = labels.astype(bool), p >= threshold
     hits, guesses, truths = (x.sum(axis=0) for x in (right & guessed, guessed, right))
-    shown = truths > 0
-    precisions = [average_precision(p[:, i], right[:, i]) for i in range(len(names))]
-    some = right.any(axis=1)
-    best = np.take_along_axis(right, p.argmax(axis=1)[:, None], axis=1)[:, 0]
+    shown, labelled = truths > 0, right.any(axis=1)
+    precisions = np.array([*map(metrics.average_precision, p.T, right.T)])
+    best = right[np.arange(len(p)), p.argmax(axis=1)]
     return MultiLabelReport(
         **run,
         examples=len(labels),
         num_classes=len(names),
         from_logits=not reading.applied,
-        mean_average_precision=_mean(np.array(precisions)[shown]),
-        average_precision=dict(zip(_different(names), precisions)),
+        mean_average_precision=_mean(precisions[shown]),
+        average_precision=dict(zip(_different(names), precisions.tolist())),
         micro_f1=float(2 * hits.sum() / max(guesses.sum() + truths.sum(), 1)),
         macro_f1=_mean(2 * hits[shown] / (guesses + truths)[shown]),
         exact=float((right == guessed).all(axis=1).mean()),
-        top1=_mean(best[some]),
+        top1=_mean(best[labelled]),
         threshold=float(threshold),
-        loss=float(np.where(right, positive, negative).sum(axis=1).mean()),
+        loss=float(np.where(right, of_present, of_absent).sum(axis=1).mean()),
     )
 
 
@@ -229,8 +222,7 @@ def regression_report(batches, names, **run):
     outputs, labels = _together(batches, len(names))
     errors = outputs - labels
     variance, squared = labels.var(axis=0), (errors**2).mean(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        r2 = np.where(variance > 0, 1 - squared / variance, np.nan)
+    r2 = 1 - squared / np.where(variance > 0, variance, np.nan)
     columns = np.abs(errors).mean(axis=0), np.sqrt(squared), r2
     return RegressionReport(
         **run,
@@ -239,8 +231,8 @@ def regression_report(batches, names, **run):
         root_mean_squared_error=float(np.sqrt(squared.mean())),
         r2=float(r2.mean()),
         outputs={
-            name: dict(zip(REGRESSION_FIGURES, map(float, row)))
-            for name, row in zip(_different(names), zip(*columns))
+            name: dict(zip(RegressionReport.deciding, row))
+            for name, row in zip(_different(names), np.stack(columns, axis=1).tolist())
         },
     )
 
@@ -255,7 +247,7 @@ def _together(batches, columns):
     """All outputs and labels as two float64 arrays (images, columns), or a ValueError."""
     outputs, labels = [], []
     for index, (scores, numbers) in enumerate(batches):
-        outputs.append(check_scores(scores, f" in batch {index}", least=1))
+        outputs.append(metrics.check_scores(scores, f" in batch {index}", least=1))
         numbers = np.asarray(numbers)
         numbers = numbers[:, None] if numbers.ndim == 1 else numbers
         if numbers.dtype.kind not in "biuf" or numbers.shape[1:] != (columns,):

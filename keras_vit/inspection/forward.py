@@ -25,8 +25,7 @@ def as_inputs(model, images):
         ValueError: another shape, no images, or values that no preprocessed image has.
     """
     images = floats_of(model, images)
-    largest = np.abs(images).max()
-    if not largest <= _LARGEST:
+    if not (largest := np.abs(images).max()) <= _LARGEST:
         raise ValueError(
             "Float images must be preprocessed, as keras_vit.preprocess(images, model) does; bytes "
             f"may be uint8. Received: floats with a largest absolute value of {largest:.4g}."
@@ -42,8 +41,7 @@ def look_into(model, images):
 
 def floats_of(model, images):
     """Images as `as_inputs` has them, of values that layers before a network may still change."""
-    if keras.ops.is_tensor(images):
-        images = to_array(images)
+    images = to_array(images) if keras.ops.is_tensor(images) else images
     if not (isinstance(images, np.ndarray) and images.dtype.kind == "f"):
         return preprocess(images, model)
     check_shape(model, images)
@@ -74,14 +72,14 @@ def shape_error(name, expected, array):
 def transformer_blocks(model, blocks=None):
     """The chosen blocks of a model, in the order asked for; `None` for all."""
     model = network_of(model)
-    layers = getattr(model, "layers", ())
-    layers = [layer for layer in layers if isinstance(layer, TransformerBlock)]
+    has_graph = getattr(model, "inputs", None) is not None
+    layers = [x for x in model.layers if isinstance(x, TransformerBlock)] if has_graph else ()
     count = len(layers)
     try:
         blocks = [operator.index(i) for i in (range(count) if blocks is None else blocks)]
     except TypeError as error:
         raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.") from error
-    if not layers or getattr(model, "inputs", None) is None:
+    if not layers:
         raise ValueError(
             "A model with Transformer blocks is needed. Received: "
             f"{type(model).__name__} {getattr(model, 'name', '')!r}, which has 0 Transformer "
@@ -89,18 +87,17 @@ def transformer_blocks(model, blocks=None):
         )
     if not blocks:
         raise ValueError("blocks must hold at least one index, or be None. Received: blocks=[].")
-    check_indices(model, count, "Transformer blocks", blocks=blocks)
+    check_indices(model, count, "Transformer blocks", "blocks", blocks)
     _check_whole(model)
     return [layers[index] for index in blocks]
 
 
-def check_indices(model, count, noun, **argument):
+def check_indices(model, count, noun, argument, indices):
     """Raises a ValueError where an argument holds an index that is none of a model's parts."""
-    ((name, indices),) = argument.items()
     if not all(-count <= index < count for index in np.ravel(indices)):
         raise ValueError(
             f"{model.name} has {count} {noun}, so indices go from {-count} to {count - 1}. "
-            f"Received: {name}={indices}."
+            f"Received: {argument}={indices}."
         )
 
 
@@ -111,8 +108,7 @@ def network_of(model):
 
 
 def _check_whole(model):
-    merged = getattr(model, "token_merging", 0)
-    if any(merged) if isinstance(merged, (tuple, list)) else merged:
+    if np.any(merged := getattr(model, "token_merging", 0)):
         raise ValueError(
             "Merged tokens have no place in the image. Received: a model with token_merging="
             f"{merged}; look into keras_vit.merge_tokens(model, 0)."
@@ -158,19 +154,14 @@ class Layout(typing.NamedTuple):
         if matrix.ndim < 2 or matrix.shape[-2:] != (self.tokens, self.tokens):
             raise shape_error("matrix", f"(..., {self.tokens}, {self.tokens})", matrix)
         rows = matrix[..., self.learned :]
-        if query is None:
-            query = "class" if self.class_token else "mean"
-        if query == "mean":
+        if query == "mean" or (query is None and not self.class_token):
             rows = rows[..., self.learned :, :].mean(axis=-2)
         else:
-            rows = rows[..., self.token(query), :]
+            rows = rows[..., self.token("class" if query is None else query), :]
         return rows.reshape(*rows.shape[:-1], *self.grid)
 
     def token(self, query):
-        """The number of the token that `query` names.
-
-        It is `"class"`, `"distillation"`, (row, column), or a number.
-        """
+        """The number of a token: of `"class"`, `"distillation"`, (row, column), or a number."""
         if isinstance(query, (tuple, list)) and len(query) == 2:
             if all(0 <= q < side for q, side in zip(query, self.grid)):
                 return self.learned + int(query[0]) * self.grid[1] + int(query[1])
@@ -212,8 +203,7 @@ def batches(images, batch_size):
     size = min(positive_int(batch_size, "batch_size"), len(images))
     for start in range(0, len(images), size):
         batch = images[start : start + size]
-        filling = np.repeat(batch[-1:], size - len(batch), axis=0)
-        yield (np.concatenate([batch, filling]) if len(filling) else batch), len(batch)
+        yield np.resize(batch, (size, *batch.shape[1:])), len(batch)  # filled by its own images
 
 
 def graph(model, tensors):

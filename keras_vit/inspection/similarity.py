@@ -188,7 +188,7 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
             "or 'sincos_2d', or rotary ones; relative positions belong to pairs of patches. "
             f"Received: {model.name!r} with position={position!r}."
         )
-    forward.check_indices(model, len(positions), "position embedding(s)", block=block or 0)
+    forward.check_indices(model, len(positions), "position embedding(s)", "block", block or 0)
     layer = positions[block or 0]
     with one_at_a_time(model):
         if isinstance(layer, RotaryPosition):
