@@ -3,7 +3,6 @@
 Functions return the matplotlib figure, and write it to `path` if that is given.
 """
 
-import os
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -12,24 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice
+from keras_vit.inspection import figures
 from keras_vit.inspection.attention import upsample
 from keras_vit.inspection.components import PatchComponents, component_colors
-from keras_vit.inspection.figures import (
-    as_picture,
-    color_bar,
-    finish,
-    new_figure,
-    pairs_of_places,
-    places,
-    show,
-)
+from keras_vit.inspection.figures import FilePath, as_picture, finish, places, show
 from keras_vit.inspection.forward import Layout, shape_error
 
 
 def plot_maps(
     images: ArrayLike,
     maps: ArrayLike,
-    path: str | os.PathLike[str] | None = None,
+    path: FilePath = None,
     titles: Sequence[str] | None = None,
     unit: str = "value of the patch",
     style: str = "overlay",
@@ -74,7 +66,7 @@ def plot_maps(
     lines = 1 + max(title.count("\n") for title in titles)
     shapes = [np.clip(image.shape[0] / image.shape[1], 0.3, 3) for image in images]
     heights = [(1.9 * shape + 0.16 * lines + 0.1) * rows for shape in shapes]
-    figure = new_figure((2.1 * columns + 0.9, sum(heights)))
+    figure = figures.new_figure((2.1 * columns + 0.9, sum(heights)))
     # One grid for all images, or a longer number at a colour bar would shift the columns of one.
     grid = places(figure, rows * len(images), columns, height_ratios=np.repeat(heights, rows))
     grids = grid.reshape(len(images), rows, columns)
@@ -89,7 +81,7 @@ def plot_maps(
             axes.set_title(title, fontsize=9)
         extend = "max" if style == "spotlight" else "neither"
         options = {"extend": extend, "panchor": False, "aspect": 20 * rows}
-        color_bar(figure, drawn, grid[:, -1].tolist(), unit, **options)
+        figures.color_bar(figure, drawn, grid[:, -1].tolist(), unit, **options)
     return finish(figure, path)
 
 
@@ -115,7 +107,7 @@ def plot_queries(
     matrix: ArrayLike,
     layout: Layout,
     queries: Sequence[Any],
-    path: str | os.PathLike[str] | None = None,
+    path: FilePath = None,
     unit: str = "attention",
 ) -> Any:
     """Draws where chosen tokens look: the map of each, with a frame around the patch that asks.
@@ -147,9 +139,7 @@ def plot_queries(
     return finish(figure, path)
 
 
-def plot_components(
-    images: ArrayLike, components: PatchComponents, path: str | os.PathLike[str] | None = None
-) -> Any:
+def plot_components(images: ArrayLike, components: PatchComponents, path: FilePath = None) -> Any:
     """Draws each image beside its patches, coloured by their first three components.
 
     The components are the red, green and blue of a patch; each goes from the lowest to the highest
@@ -166,7 +156,7 @@ def plot_components(
     values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:
         raise shape_error("components", f"({len(images)}, rows, columns, 3 or more)", values)
-    figure, pairs = pairs_of_places(len(images), width=4.2, height=2.2, title=0.3)
+    figure, pairs = figures.pairs_of_places(len(images), width=4.2, height=2.2, title=0.3)
     colors = component_colors(components)
     for (left, right), picture, color in zip(pairs, map(as_picture, images), colors):
         show(left, picture, picture)
@@ -180,7 +170,7 @@ def plot_reconstructions(
     images: ArrayLike,
     reconstructions: ArrayLike,
     hidden: ArrayLike,
-    path: str | os.PathLike[str] | None = None,
+    path: FilePath = None,
 ) -> Any:
     """Draws each image, what a masked autoencoder saw of it, and what it made of the rest.
 
@@ -200,7 +190,8 @@ def plot_reconstructions(
         raise shape_error("hidden", f"{images.shape[:3]}, as the images", np.asarray(hidden))
     low, high = images.min(), max(images.max(), images.min() + 1e-6)
     images, made = ((x.clip(low, high) - low) / (high - low) for x in (images, made))
-    hidden, figure = np.asarray(hidden)[..., None], new_figure((3.3, 1.15 * len(images) + 0.3))
+    hidden = np.asarray(hidden)[..., None]
+    figure = figures.new_figure((3.3, 1.15 * len(images) + 0.3))
     columns = {
         "image": images,
         "visible": np.where(hidden, 0.5, images),

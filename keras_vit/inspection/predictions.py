@@ -2,7 +2,6 @@
 
 import importlib.util
 import itertools
-import os
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from keras_vit.data.pixels import per_channel
 from keras_vit.heads import for_each, heads_of, of_head, split
+from keras_vit.inspection import figures
 from keras_vit.inspection.attention import attention_maps
-from keras_vit.inspection.figures import as_picture, finish, pairs_of_places, plain, show
+from keras_vit.inspection.figures import FilePath, as_picture, finish, plain, show
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import backbones
 from keras_vit.outputs import reading_of
@@ -39,7 +39,8 @@ def draw_predictions(model, test, path, count=12):
         scores[head], readings[head] = reading.scores(output), reading.name
         errors = prediction_errors(labels[head], scores[head], reading.name)
         mistakes = mistakes + errors / (errors.max() or 1)  # of each head alike
-    is_labelled = np.concatenate([*map(_is_labelled, batches)])
+    weights = [keras.tree.flatten(batch[2:]) or [np.ones(len(batch[0]))] for batch in batches]
+    is_labelled = np.concatenate([np.min(np.asarray(each), axis=0) > 0 for each in weights])
     order = np.argsort(-mistakes, kind="stable")
     chosen = order[is_labelled[order]][:count]
     if not len(chosen):
@@ -59,19 +60,13 @@ def draw_predictions(model, test, path, count=12):
     )
 
 
-def _is_labelled(batch):
-    """Which images of a batch have no weight of 0, as those without the label of a head have."""
-    weights = keras.tree.flatten(batch[2:]) or [np.ones(len(batch[0]))]
-    return np.min([np.asarray(each) for each in weights], axis=0) > 0
-
-
 def plot_predictions(
     images: ArrayLike,
     maps: ArrayLike,
     labels: ArrayLike | dict[str, ArrayLike],
     probabilities: ArrayLike | dict[str, ArrayLike],
     class_names: Sequence[str] | dict[str, Sequence[str]] | None,
-    path: str | os.PathLike[str] | None,
+    path: FilePath,
     reading: str | dict[str, str] = "softmax",
 ) -> Any:
     """Draws each image beside its attention map, under what was predicted and what is right.
@@ -93,7 +88,7 @@ def plot_predictions(
     predictions = for_each(heads, **options)
     shape = np.median([np.shape(image)[0] / np.shape(image)[1] for image in images])
     height = 1.8 * min(max(shape, 0.5), 2) + 0.6 + 0.3 * (len(heads) - 1)
-    figure, grid = pairs_of_places(len(images), width=4.4, height=height, title=0.5)
+    figure, grid = figures.pairs_of_places(len(images), width=4.4, height=height, title=0.5)
     errors = [
         prediction_errors(one["labels"], one["scores"], one["reading"])
         for one in predictions.values()
@@ -110,8 +105,8 @@ def plot_predictions(
         bar.set_ticks([low, high], labels=[f"{low:.3g}", f"{high:.3g}"])
         bar.ax.tick_params(labelsize=7)
         color = "crimson" if any(of_head[i] for of_head in errors) else "darkgreen"
-        lines = [_told(i, head, **one) for head, one in predictions.items()]
-        left.set_title("\n".join(lines), color=color if errors else "black", fontsize=9)
+        lines = "\n".join(_told(i, head, **one) for head, one in predictions.items())
+        left.set_title(lines, color=color if errors else "black", fontsize=9)
         right.set_title("attention", fontsize=9)
     title = "Predictions, and attention to each patch in the last block"
     figure.suptitle(title, fontsize=9 if len(images) == 1 else 12)
