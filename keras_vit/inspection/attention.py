@@ -93,11 +93,11 @@ def probe_maps(
             "Only attention pooling has a probe; attention_maps shows where the class token or the "
             f'patches look. Received: {model.name}, which has no attention pooling (pool="map").'
         )
-    run, parts = forward.compiled(model, "probe", pool.attention_scores), []
-    for x, count in forward.outputs(model, pool.input, images, batch_size):
-        rows = fuse(forward.to_array(run(x))[:count])[..., 0, layout.learned :]
-        parts.append(rows.reshape(*rows.shape[:-1], *layout.grid))
-    return np.concatenate(parts)
+    run = forward.compiled(model, "probe", pool.attention_scores)
+    parts = forward.outputs(model, pool.input, images, batch_size)
+    scores = np.concatenate([fuse(forward.to_array(run(x))[:count]) for x, count in parts])
+    maps = scores[..., 0, layout.learned :]
+    return maps.reshape(*maps.shape[:-1], *layout.grid)
 
 
 def upsample(maps: ArrayLike, image_size: int | tuple[int, int]) -> np.ndarray:
@@ -106,15 +106,12 @@ def upsample(maps: ArrayLike, image_size: int | tuple[int, int]) -> np.ndarray:
     The value of a patch stands at its centre; in between it is linear. `image_size` is one number
     or (height, width), in pixels.
     """
-    maps, size = np.asarray(maps), pair(image_size, "image_size")
+    maps, (height, width) = np.asarray(maps), pair(image_size, "image_size")
     if maps.ndim < 2 or 0 in maps.shape[-2:]:
         raise forward.shape_error("maps", "(..., rows, columns)", maps)
-    maps = maps.astype(np.result_type(maps.dtype, "float32"), copy=False)
-    row, column = (
-        resize_matrix(patches, side, "bilinear").astype(maps.dtype)
-        for side, patches in zip(size, maps.shape[-2:])
-    )
-    return row @ maps @ column.T
+    rows = resize_matrix(maps.shape[-2], height, "bilinear")
+    columns = resize_matrix(maps.shape[-1], width, "bilinear")
+    return (rows @ maps @ columns.T).astype(np.result_type(maps.dtype, "float32"))
 
 
 def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
@@ -202,8 +199,8 @@ def attention_distance(
     weights = weights[..., -patches:, -patches:].astype("float64")
     height, width = pair(patch_size, "patch_size")
     row, column = np.divmod(np.arange(patches), grid[1])
-    rows, columns = row[:, None] - row, column[:, None] - column
-    distance = (weights * np.hypot(rows * float(height), columns * float(width))).sum(axis=-1)
+    pixels = np.hypot((row[:, None] - row) * height, (column[:, None] - column) * width)
+    distance = (weights * pixels).sum(axis=-1)
     if renormalize:
         total = weights.sum(axis=-1)
         # All attention of a patch may go to learned tokens: then it looks nowhere.
@@ -253,12 +250,10 @@ def iterate_attention(model, images, blocks, batch_size, reduce):
     def scores_of(block):
         return lambda x, *positions: block.attention_scores(x, **named(block, *positions))
 
-    scores = {
-        block.name: forward.compiled(model, f"attention {block.name}", scores_of(block))
-        for block in chosen
-    }
+    names = [block.name for block in chosen]
+    scores = {b.name: forward.compiled(model, f"attention {b.name}", scores_of(b)) for b in chosen}
     for tokens, count in forward.outputs(model, entering, images, batch_size):
-        yield [reduce(forward.to_array(scores[b.name](*tokens[b.name]))[:count]) for b in chosen]
+        yield [reduce(forward.to_array(scores[name](*tokens[name]))[:count]) for name in names]
 
 
 def fused(heads):

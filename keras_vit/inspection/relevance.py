@@ -53,15 +53,13 @@ def relevance_maps(
     network, first = forward.look_into(model, images[:1])
     layout = forward.layout_of(network, first.shape[1:3])
     # The tokens that the heads read, as queries of `attention_maps`.
-    read = {"token": [0], "first": [0], "token_mean": [0, "mean"]}.get(
-        network.variant.pool, ["mean"]
-    )
+    by_pool = {"token": [0], "first": [0], "token_mean": [0, "mean"]}
+    read = by_pool.get(network.variant.pool, ["mean"])
     read += [1] if network.variant.distillation else []
     run = forward.compiled(model, "by attention", _gradients(_logits_of_attention(model, blocks)))
-    maps = []
+    maps, dtypes = [], [kernels.at_least_float32(block.compute_dtype) for block in blocks]
     for x, hot, expected, count in _batches_with_classes(model, images, classes, batch_size):
         size = len(x), blocks[0].attention.num_heads, layout.tokens, layout.tokens
-        dtypes = [kernels.at_least_float32(block.compute_dtype) for block in blocks]
         additions = [np.zeros(size, dtype) for dtype in dtypes]
         slopes, (logits, *weights) = run(additions, hot, x)
         error = np.abs(forward.to_array(logits) - expected).max()
@@ -71,14 +69,13 @@ def relevance_maps(
                 f"Received: {model.name!r}, whose logits these give with an error of {error:.3g}."
             )
         pairs = zip(map(forward.to_array, weights), map(forward.to_array, slopes))
-        products = (a * slope for a, slope in pairs)
-        steps = [np.maximum(p[:count], 0.0).mean(axis=1).astype("float64") for p in products]
+        steps = [np.maximum(a * slope, 0).mean(axis=1)[:count].astype(float) for a, slope in pairs]
         relevance = steps[-1]
         if method == "chefer":
-            relevance = np.broadcast_to(np.eye(layout.tokens), relevance.shape)
+            relevance = identity = np.eye(layout.tokens)
             for step in steps:
                 relevance = relevance + step @ relevance
-            relevance = relevance - np.eye(layout.tokens)  # equal for all patches
+            relevance = relevance - identity  # equal for all patches
         maps.append(np.mean([layout.query_rows(relevance, query) for query in read], axis=0))
     return np.concatenate(maps)
 
@@ -135,13 +132,9 @@ def _batches_with_classes(model, images, classes, batch_size):
             "Relevance speaks for a class, so the model must give (batch, classes); build it with "
             f"num_classes and a pool. Received: {model.name!r} with output shape {shape}."
         )
-    given = np.asarray(-1 if classes is None else classes)
-    if classes is not None and (
-        given.dtype.kind not in "iu"
-        or given.shape not in ((), (len(images),))
-        or given.min() < 0
-        or given.max() >= shape[1]
-    ):
+    given = np.asarray(0 if classes is None else classes)
+    fits = given.dtype.kind in "iu" and given.shape in ((), (len(images),))
+    if not fits or not ((given >= 0) & (given < shape[1])).all():
         raise ValueError(
             f"classes must be numbers from 0 to {shape[1] - 1}, one for all images or one for each "
             f"of the {len(images)}. Received: classes={classes!r}."

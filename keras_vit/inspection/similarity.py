@@ -73,14 +73,14 @@ def layer_similarity(
         ValueError: no such layer, or too few images.
     """
     check_choice("estimate", estimate, ("minibatch", "exact"))
-    exact = estimate == "exact"
-    (seen, x), least = _owner(model, images, layers), 2 if exact else 4
-    layers = _outputs(seen, layers)
-    parts = _features(seen, layers, x, batch_size)
-    if other or other_layers:
-        seen, x = _owner(other or model, images, other_layers)
-        others = _features(seen, _outputs(seen, other_layers), x, batch_size)
-        parts = ([*a, *b] for a, b in zip(parts, others))
+    exact, two = estimate == "exact", bool(other or other_layers)
+    least = 2 if exact else 4
+    seen, x, tensors = _tapped(model, images, layers)
+    parts = _features(seen, tensors, x, batch_size)
+    if two:
+        seen, x, others = _tapped(other or model, images, other_layers)
+        pairs = zip(parts, _features(seen, others, x, batch_size))
+        parts = ([*a, *b] for a, b in pairs)
     if exact:
         parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
     # The rest of the last batch may be too small to estimate anything from.
@@ -95,37 +95,33 @@ def layer_similarity(
             f"{len(images)} images, batch_size={batch_size}."
         )
     similarity = _cka(sum(sums))
-    return similarity[: len(layers), len(layers) :] if other or other_layers else similarity
+    return similarity[: len(tensors), len(tensors) :] if two else similarity
 
 
-def _owner(model, images, names):
-    """(the model whose layers are named, its images): a model, or the network inside of it."""
-    layers = [layer.name for layer in getattr(model, "layers", ())]
-    has_all = names is not None and all(name in layers for name in names)
-    return (model, images) if has_all else forward.look_into(model, images)
-
-
-def _features(model, outputs, images, batch_size):
-    images = forward.as_inputs(model, images)
-    for values, count in forward.outputs(model, outputs, images, batch_size):
-        yield [forward.to_array(x)[:count] for x in values]
-
-
-def _outputs(model, names):
-    """The symbolic outputs of layers."""
+def _tapped(model, images, names):
+    """(a model or the network inside of it, what enters it, the symbolic outputs of its layers)."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    if names is None or any(name not in layers for name in names):
+        model, images = forward.look_into(model, images)
+        layers = {layer.name: layer for layer in getattr(model, "layers", ())}
     if names is None:
         classes = (PatchEncoder, TransformerBlock)
         names = [name for name, layer in layers.items() if isinstance(layer, classes)]
         # What enters the first block is this norm's output, if there is one.
         names[:1] = ["pre_norm"] if "pre_norm" in layers and names else names[:1]
-    missing = [name for name in names if name not in layers]
-    if missing or not names:
+    if not names or any(name not in layers for name in names):
         raise ValueError(
             f"layers must name layers of {getattr(model, 'name', model)!r}. Received: "
             f"layers={list(names)}; it has {list(layers)}."
         )
-    return [keras.tree.flatten(layers[name].output)[0] for name in names]
+    tensors = [keras.tree.flatten(layers[name].output)[0] for name in names]
+    return model, forward.as_inputs(model, images), tensors
+
+
+def _features(model, tensors, images, batch_size):
+    """For each batch of images, the values of tensors of a model's graph."""
+    for values, count in forward.outputs(model, tensors, images, batch_size):
+        yield [forward.to_array(x)[:count] for x in values]
 
 
 def _gram(features):
