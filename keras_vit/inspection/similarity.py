@@ -51,7 +51,7 @@ def layer_similarity(
     estimate: str = "minibatch",
     batch_size: int = 16,
 ) -> np.ndarray:
-    """Linear CKA between layers of a model, or of two models, for the same images.
+    """Linear CKA between layers of a model, or of two: a float64 array (layers, other layers).
 
     All tokens count: an image is one example whose features are all values of a layer's output.
 
@@ -65,9 +65,6 @@ def layer_similarity(
             time (Nguyen et al., 2021); `"exact"`: the original, with the features of all images in
             memory.
         batch_size: images per call; for `"minibatch"` at least 4, and more are more precise.
-
-    Returns:
-        float64 array of shape (layers, other layers).
 
     Raises:
         ValueError: no such layer, or too few images.
@@ -154,9 +151,8 @@ def _cka(hsics):
 def position_similarity(model: VisionTransformer, block: int | None = None) -> np.ndarray:
     """Cosine similarity of the position embedding of each patch with those of all patches.
 
-    A model with rotary positions alone is compared by their angles: the similarity of two patches
-    is the cosine of the angle between them, averaged over the pairs of values, and over the heads
-    where each has learned frequencies of its own.
+    Rotary positions, where they are alone, are compared by the cosine of the angle between two
+    patches, averaged over the pairs of values, and over the heads where each has frequencies.
 
     Args:
         model: a `VisionTransformer` with positions of patches that are absolute or rotary.
@@ -164,8 +160,8 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
             (`position_at="every_layer"`) or frequencies; the first for `None`.
 
     Returns:
-        float64 array of shape (rows, columns, rows, columns): [i, j] is the map for the patch in
-        row i and column j. Class token and registers are left out.
+        A float64 array (rows, columns, rows, columns): [i, j] is the map of the patch in row i and
+        column j. Class token and registers are left out.
 
     Raises:
         ValueError: the model has no such positions; relative ones belong to pairs of patches.
@@ -210,13 +206,11 @@ class TokenNorms(typing.NamedTuple):
     patches: np.ndarray
 
     def outliers(self, factor=4.0):
-        """Which patches are longer than `factor` times the median patch of their block.
+        """Which patches, as `patches`, are longer than `factor` times the median of their block.
 
-        Darcet et al. set a fixed length for each model (150 for DINOv2-g); the median makes one
-        rule for all. The result has the shape of `patches`.
+        Darcet et al. set a length for each model (150 for DINOv2-g); the median serves all.
         """
-        typical = np.median(self.patches, axis=(1, 2, 3), keepdims=True)
-        return self.patches > factor * typical
+        return self.patches > factor * np.median(self.patches, axis=(1, 2, 3), keepdims=True)
 
 
 def token_norms(
@@ -229,11 +223,11 @@ def token_norms(
     Source: Darcet et al. (2024), "Vision transformers need registers", Fig. 3 and 4.
     """
     model, images = forward.look_into(model, images)
-    chosen = forward.transformer_blocks(model, blocks)
+    outputs = [block.output for block in forward.transformer_blocks(model, blocks)]
     layout = forward.layout_of(model, images.shape[1:3])
     parts = [
         np.stack([np.linalg.norm(x.astype("float64"), axis=-1) for x in tokens])
-        for tokens in _features(model, [block.output for block in chosen], images, batch_size)
+        for tokens in _features(model, outputs, images, batch_size)
     ]
     learned, patches = np.split(np.concatenate(parts, axis=1), [layout.learned], axis=2)
     return TokenNorms(learned, patches.reshape(*patches.shape[:2], *layout.grid))
