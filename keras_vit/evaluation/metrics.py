@@ -47,10 +47,10 @@ def _plain(value):
         return value.to_dict()
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
@@ -167,8 +167,8 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     """The temperature T for which softmax(logits / T) has the least negative log-likelihood.
 
     Fitted on validation images, it repairs over-confidence without changing a prediction. T lies
-    between 1e-3 and 1e3: the likelihood of logits that separate all classes grows without end as T
-    falls. The arguments are as in `calibration`.
+    between 1e-3 and 1e3, as the likelihood of logits that separate all classes has no maximum. The
+    arguments are as in `calibration`.
 
     Source: section 4.2 of Guo et al., 2017.
     """
@@ -181,7 +181,7 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
         # The slope of the negative log-likelihood, which is convex in 1/T.
         rises = (p * logits).sum(axis=1).mean() > right
         low, high = (low, middle) if rises else (middle, high)
-    return float(np.exp(-(low + high) / 2))
+    return float(np.exp(-middle))
 
 
 def sigmoid_losses(scores, from_logits):
@@ -244,21 +244,23 @@ def class_numbers(labels, num_classes=None, what="labels"):
         )
     if labels.ndim == 1:
         most = 2**53 if num_classes is None else num_classes - 1
-        wrong = ~((labels == np.floor(labels)) & (labels >= 0) & (labels <= most))
+        fits = (labels == np.floor(labels)) & (labels >= 0) & (labels <= most)
         expected = f"whole numbers in 0..{most}"
-    elif num_classes not in (None, labels.shape[1]):
-        raise ValueError(
-            f"One-hot {what} must have one column for each of the {num_classes} classes. "
-            f"Received: shape {labels.shape}."
-        )
     else:
-        wrong = ~(np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1))
-        expected = "rows with a single 1, without Mixup or smoothing (a model of several classes "
-        expected += "at once is read by reading='sigmoid'; for ReaL labels see real_accuracy)"
-    if wrong.any():
-        index = int(wrong.argmax())
+        if num_classes not in (None, labels.shape[1]):
+            raise ValueError(
+                f"One-hot {what} must have one column for each of the {num_classes} classes. "
+                f"Received: shape {labels.shape}."
+            )
+        fits = np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1)
+        expected = (
+            "rows with a single 1, without Mixup or smoothing (a model of several classes at once "
+            "is read by reading='sigmoid'; for ReaL labels see real_accuracy)"
+        )
+    if not fits.all():
+        index = int(fits.argmin())
         raise ValueError(
-            f"{what} must be {expected}. Received: {int(wrong.sum())} others, the first "
+            f"{what} must be {expected}. Received: {int((~fits).sum())} others, the first "
             f"{labels[index]} at index {index}."
         )
     return (labels if labels.ndim == 1 else labels.argmax(axis=1)).astype(np.int64)

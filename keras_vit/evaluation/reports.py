@@ -47,10 +47,9 @@ class BaseReport(Result):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Report(BaseReport):
-    """How well a classifier does on labelled images.
+    """How well a classifier does on labelled images: a `BaseReport`.
 
     Attributes:
-        model, backend, examples, skipped, seconds: as in `BaseReport`.
         num_classes: number of classes.
         from_logits: whether the model's outputs were taken for logits.
         correct: k -> number of images whose class is among the k best, for the k asked for.
@@ -110,10 +109,9 @@ class Report(BaseReport):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MultiLabelReport(BaseReport):
-    """How well a model tells each class of images that may show several.
+    """How well a model tells each class of images that may show several: a `BaseReport`.
 
     Attributes:
-        model, backend, examples, skipped, seconds: as in `BaseReport`.
         num_classes: number of classes.
         from_logits: whether the model's outputs were taken for logits.
         mean_average_precision: mean of the average precision over the classes that have images.
@@ -157,10 +155,9 @@ class MultiLabelReport(BaseReport):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class RegressionReport(BaseReport):
-    """How near the values of a model are to the right ones.
+    """How near the values of a model are to the right ones: a `BaseReport`.
 
     Attributes:
-        model, backend, examples, skipped, seconds: as in `BaseReport`.
         mean_absolute_error, root_mean_squared_error: over all images and outputs, in the units of
             the labels.
         r2: share of the variance of the labels that is explained, mean over the outputs; NaN where
@@ -247,7 +244,6 @@ def _together(batches, columns):
     """All outputs and labels as two float64 arrays (images, columns), or a ValueError."""
     outputs, labels = [], []
     for index, (scores, numbers) in enumerate(batches):
-        outputs.append(metrics.check_scores(scores, f" in batch {index}", least=1))
         numbers = np.asarray(numbers)
         numbers = numbers[:, None] if numbers.ndim == 1 else numbers
         if numbers.dtype.kind not in "biuf" or numbers.shape[1:] != (columns,):
@@ -255,10 +251,11 @@ def _together(batches, columns):
                 f"Labels must be numbers of shape (images, {columns}), one for each output. "
                 f"Received: {numbers.dtype} of shape {numbers.shape} in batch {index}."
             )
-        labels.append(numbers.astype("float64"))
-        if not np.isfinite(labels[-1]).all():
+        if not np.isfinite(numbers).all():
             raise ValueError(f"Labels must be finite. Received: NaN or infinity in batch {index}.")
-    return np.concatenate(outputs), np.concatenate(labels)
+        outputs.append(metrics.check_scores(scores, f" in batch {index}", least=1))
+        labels.append(numbers)
+    return np.concatenate(outputs), np.concatenate(labels).astype("float64")
 
 
 def _mean(values):

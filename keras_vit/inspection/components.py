@@ -187,7 +187,7 @@ def pixel_filters(model):
                 return forward.to_array(kernels[0]).astype("float64")
     raise ValueError(
         "A model with a patch embedding or a convolution over pixels is needed. Received: "
-        f"{type(model).__name__} {getattr(model, 'name', '')!r}."
+        f"{forward.described(model)}."
     )
 
 

@@ -20,6 +20,7 @@ from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
 from keras_vit.inspection.components import component_colors, components_of, patch_tokens
+from keras_vit.inspection.figures import as_picture
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.inspection.similarity import position_similarity
 from keras_vit.models import VisionTransformer
@@ -43,9 +44,8 @@ def explore(
     The page is one file that works without a network, by mouse, touch and keyboard: attention of
     every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
     principal components of the patches after every block, attention distance (Fig. 7 right) and
-    the similarity of positions (Fig. 7 centre). Two images, or two models, stand side by side with
-    one selection for both. Attention is stored in as many levels as fit, see `quantize`;
-    everything else comes from the exact weights.
+    the similarity of positions (Fig. 7 centre). Two images, or two models, stand side by side.
+    Attention is stored in as many levels as fit; all else comes from the exact weights.
 
     Args:
         model: a `VisionTransformer`; or a dict from names to models, to be compared.
@@ -57,8 +57,8 @@ def explore(
         megabytes: the largest size of the file for each image and model.
 
     Raises:
-        ValueError: no model; a model without attention; a block that does not exist; images that a
-            model does not take; or more attention than fits.
+        ValueError: no model, or one without attention or without a block; images that a model does
+            not take; or more attention than fits.
     """
     output_place(path)
     positive_float(megabytes, "megabytes")
@@ -184,12 +184,10 @@ def _picture(image, model):
     import PIL.Image
 
     recipe = getattr(model, "preprocessing", None)
-    if recipe is None or len(recipe.mean) not in (1, image.shape[-1]):
-        image = (image - image.min()) / (np.ptp(image) or 1.0)
-    else:
-        image = image * np.array(recipe.std) + np.array(recipe.mean)
-    image = image if image.shape[-1] == 3 else np.repeat(image[..., :1], 3, axis=-1)
-    PIL.Image.fromarray(_bytes(image.clip(0, 1))).save(file := io.BytesIO(), "PNG")
+    if recipe is not None and len(recipe.mean) in (1, image.shape[-1]):
+        image = (image * np.array(recipe.std) + np.array(recipe.mean)).clip(0, 1)
+    image = as_picture(image)
+    PIL.Image.fromarray(_bytes(image)).save(file := io.BytesIO(), "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 

@@ -21,8 +21,7 @@ _LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to flo
 def as_inputs(model, images):
     """Images ready for the model: floats as they are, all others preprocessed as its weights ask.
 
-    Raises:
-        ValueError: another shape, no images, or values that no preprocessed image has.
+    Values that no preprocessed image has are a ValueError.
     """
     images = floats_of(model, images)
     if not (largest := np.abs(images).max()) <= _LARGEST:
@@ -44,19 +43,19 @@ def floats_of(model, images):
     images = to_array(images) if keras.ops.is_tensor(images) else images
     if not (isinstance(images, np.ndarray) and images.dtype.kind == "f"):
         return preprocess(images, model)
-    check_shape(model, images)
     if not len(images):
         raise ValueError("There must be at least one image. Received: none.")
+    check_shape(model, images)
     return images
 
 
 def check_shape(model, images):
     """Raises a ValueError where a model does not take images of this shape."""
     expected = getattr(model, "input_shape", None)
-    if isinstance(expected, tuple) and (
-        images.ndim != len(expected)
-        or any(side not in (None, real) for side, real in zip(expected[1:], images.shape[1:]))
-    ):
+    if not isinstance(expected, tuple):
+        return
+    sides = zip(expected[1:], images.shape[1:])
+    if images.ndim != len(expected) or any(side not in (None, real) for side, real in sides):
         raise ValueError(
             f"{model.name} takes images of shape {('batch', *expected[1:])}; one image is "
             "images[None], and keras_vit.preprocess(images, model) resizes. Received: shape "
@@ -73,22 +72,22 @@ def transformer_blocks(model, blocks=None):
     """The chosen blocks of a model, in the order asked for; `None` for all."""
     model = network_of(model)
     has_graph = getattr(model, "inputs", None) is not None
-    layers = [x for x in model.layers if isinstance(x, TransformerBlock)] if has_graph else ()
-    count = len(layers)
-    try:
-        blocks = [operator.index(i) for i in (range(count) if blocks is None else blocks)]
-    except TypeError as error:
-        raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.") from error
+    layers = [x for x in model.layers if isinstance(x, TransformerBlock)] if has_graph else []
     if not layers:
         raise ValueError(
-            "A model with Transformer blocks is needed. Received: "
-            f"{type(model).__name__} {getattr(model, 'name', '')!r}, which has 0 Transformer "
-            "blocks in its graph."
+            f"A model with Transformer blocks is needed. Received: {described(model)}, which has 0 "
+            "Transformer blocks in its graph."
         )
+    _check_whole(model)
+    if blocks is None:
+        return layers
+    try:
+        blocks = [operator.index(i) for i in blocks]
+    except TypeError as error:
+        raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.") from error
     if not blocks:
         raise ValueError("blocks must hold at least one index, or be None. Received: blocks=[].")
-    check_indices(model, count, "Transformer blocks", "blocks", blocks)
-    _check_whole(model)
+    check_indices(model, len(layers), "Transformer blocks", "blocks", blocks)
     return [layers[index] for index in blocks]
 
 
@@ -105,6 +104,11 @@ def network_of(model):
     """The network with blocks in a model, or the model itself where it has none of this library."""
     has_one = isinstance(model, keras.Model) and backbones(model)
     return backbone(model) if has_one else model
+
+
+def described(model):
+    """The class and the name of a model, for an error."""
+    return f"{type(model).__name__} {getattr(model, 'name', '')!r}"
 
 
 def _check_whole(model):
@@ -147,8 +151,7 @@ class Layout(typing.NamedTuple):
     def query_rows(self, matrix, query=None):
         """Rows of (..., tokens, tokens), laid out on the grid: shape (..., rows, columns).
 
-        The rows of `matrix` (attention, rollout or relevance) belong to the tokens that ask;
-        `query` is as in `attention_maps`.
+        Rows belong to the tokens that ask; `query` is as in `attention_maps`.
         """
         matrix = np.asarray(matrix)
         if matrix.ndim < 2 or matrix.shape[-2:] != (self.tokens, self.tokens):
@@ -170,11 +173,11 @@ class Layout(typing.NamedTuple):
                 return self.names.index(f"{query} token")
         elif not isinstance(query, bool) and 0 <= query < self.tokens:
             return int(query)
+        words = [name.removesuffix(" token") for name in self.names if name.endswith(" token")]
         raise ValueError(
-            f"query must be {'class, ' if self.class_token else ''}"
-            f"{'distillation, ' if self.distillation else ''}mean, (row, column) of one of "
-            f"{self.grid[0]} x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. "
-            f"Received: query={query!r}."
+            f"query must be {', '.join([*words, 'mean'])}, (row, column) of one of {self.grid[0]} "
+            f"x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. Received: "
+            f"query={query!r}."
         )
 
 
@@ -188,7 +191,7 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
     if not hasattr(v, "learned_tokens"):
         raise ValueError(
             "A VisionTransformer is needed, whose tokens are patches. Received: "
-            f"{type(model).__name__} {getattr(model, 'name', '')!r}."
+            f"{described(model)}."
         )
     _check_whole(model)
     grid = v.grid(image_size or model.image_size)
@@ -211,16 +214,13 @@ def graph(model, tensors):
     if getattr(model, "inputs", None) is None:
         raise ValueError(
             "A Functional model, or a Sequential one that is built, is needed. Received: "
-            f"{type(model).__name__} {model.name!r}."
+            f"{described(model)}."
         )
     return keras.Model(model.inputs, tensors)
 
 
 def outputs(model, tensors, images, batch_size):
-    """(values, count) for each of `batches`: the values of tensors of a model's graph.
-
-    The values are nested in lists as the tensors are.
-    """
+    """(values, count) for each of `batches`: the values of tensors of a model's graph."""
     flat = keras.tree.flatten(tensors)
     tapped = graph(model, flat)
     run = compiled(model, tuple(map(id, flat)), lambda x: tapped([x], training=False))
@@ -232,9 +232,8 @@ def outputs(model, tensors, images, batch_size):
 def compiled(model, key, function):
     """A function of arrays that reads the model's variables, run without gradients being kept.
 
-    On JAX it is compiled once for a model, its variables and a `key`. The variables are arguments,
-    for their values may change between calls. The function must not refer to the model itself,
-    which could then never be freed.
+    On JAX it is compiled once for a model, its variables, whose values may change, and a `key`. It
+    must not refer to the model itself, which could then never be freed.
     """
     if keras.backend.backend() == "torch":
         import torch

@@ -33,7 +33,7 @@ def plot_maps(
             to be visible. Not files: the maps belong to what `keras_vit.preprocess` makes of them.
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
             drawn on one scale for each image.
-        path: the picture to write, whose ending decides the format; `None` writes no file.
+        path: the picture to write, whose ending decides the format; `None` for none.
         titles: k names of the maps.
         unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
@@ -53,7 +53,7 @@ def plot_maps(
     if maps.ndim != 4 or len(maps) != len(images):
         expected = "(n, rows, columns) or (n, k, rows, columns)"
         raise shape_error(f"maps of n={len(images)} images", expected, maps)
-    titles = list(titles or [""] * maps.shape[1])
+    titles = [textwrap.fill(title, 24) for title in titles or [""] * maps.shape[1]]
     if len(titles) != maps.shape[1]:
         raise ValueError(
             f"There must be a title for each of the {maps.shape[1]} maps of an image. Received: "
@@ -61,9 +61,7 @@ def plot_maps(
         )
     count = 1 + maps.shape[1]
     columns = count if count <= 5 else min(5, int(np.ceil(np.sqrt(1.6 * count))))
-    rows = -(-count // columns)
-    titles = [textwrap.fill(title, 24) for title in titles]
-    lines = 1 + max(title.count("\n") for title in titles)
+    rows, lines = -(-count // columns), 1 + max(title.count("\n") for title in titles)
     shapes = [np.clip(image.shape[0] / image.shape[1], 0.3, 3) for image in images]
     heights = [(1.9 * shape + 0.16 * lines + 0.1) * rows for shape in shapes]
     figure = figures.new_figure((2.1 * columns + 0.9, sum(heights)))
@@ -79,9 +77,9 @@ def plot_maps(
         for axes, values, title in zip(others, of_image, titles):
             drawn = _lay_over(axes, picture, values, float(largest) or 1.0, style)
             axes.set_title(title, fontsize=9)
-        extend = "max" if style == "spotlight" else "neither"
-        options = {"extend": extend, "panchor": False, "aspect": 20 * rows}
-        figures.color_bar(figure, drawn, grid[:, -1].tolist(), unit, **options)
+        options = {"extend": "max"} if style == "spotlight" else {}
+        last = grid[:, -1].tolist()
+        figures.color_bar(figure, drawn, last, unit, panchor=False, aspect=20 * rows, **options)
     return finish(figure, path)
 
 
@@ -133,9 +131,8 @@ def plot_queries(
         if token >= 0:
             row, column = divmod(token, layout.grid[1])
             height, width = (side / n for side, n in zip(image.shape[:2], layout.grid))
-            place = (column * width, row * height)
-            box = Rectangle(place, width, height, fill=False, edgecolor="cyan", linewidth=1.6)
-            axes.add_patch(box)
+            place = column * width, row * height
+            axes.add_patch(Rectangle(place, width, height, fill=False, color="cyan", linewidth=1.6))
     return finish(figure, path)
 
 
@@ -146,9 +143,8 @@ def plot_components(images: ArrayLike, components: PatchComponents, path: FilePa
     hundredth of its values in all images. The background is black.
 
     Args:
-        images: as in `plot_maps`.
+        images, path: as in `plot_maps`.
         components: a `PatchComponents` of these images, with three components or more.
-        path: as in `plot_maps`.
 
     Raises:
         ValueError: other numbers of images, or fewer components.

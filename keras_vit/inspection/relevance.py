@@ -32,18 +32,15 @@ def relevance_maps(
     second head reads the distillation token. The I of each token by itself is left out.
 
     Args:
-        model, images, batch_size: as in `attention_weights`; the gradients need the memory of
-            training.
+        model, images, batch_size: as in `attention_weights`; gradients need the memory of training.
         classes: one class number for all images, or one for each; `None` for the most probable.
         method: `"chefer"` or `"last_block"`.
 
     Returns:
-        float64 array of shape (batch, rows, columns), not below 0; only ratios within an image
-        have a meaning.
+        A float64 array (batch, rows, columns), not below 0; only ratios within an image count.
 
     Raises:
-        ValueError: a model without attention or without classes, or classes that it does not
-            have.
+        ValueError: a model without attention or classes, or classes that it does not have.
 
     Source: Chefer et al. (2021), "Generic attention-model explainability", Eq. 5 and 6 for
     self-attention.
@@ -85,14 +82,8 @@ def input_gradients(
 ) -> np.ndarray:
     """Gradient of a class's logit times the pixels, for any Keras model of images with classes.
 
-    The arguments are those of `relevance_maps`.
-
-    Returns:
-        float array of the shape of the images. With piecewise linear layers only, and no biases,
-        the values of an image would sum to its logit.
-
-    Raises:
-        ValueError: no classes, or classes that the model does not have.
+    Arguments and errors are those of `relevance_maps`. The result has the shape of the images;
+    with piecewise linear layers only, and no biases, those of an image would sum to its logit.
     """
     images, products = forward.as_inputs(model, images), []
     tapped = forward.graph(model, getattr(model, "outputs", None))
