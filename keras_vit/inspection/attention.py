@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from keras_vit.checks import check_choice, pair
 from keras_vit.inspection import forward
 from keras_vit.layers import AttentionPool
-from keras_vit.layers.extensions.blocks import named
 from keras_vit.layers.resample import resize_matrix
 from keras_vit.models import VisionTransformer
+from keras_vit.models.intermediate import BlockAttention
 
 
 def attention_weights(
@@ -237,14 +237,12 @@ def iterate_attention(model, images, blocks, batch_size, reduce):
     # The tokens before every block, so that one program serves all choices of blocks.
     every = forward.transformer_blocks(model)
     entering = {block.name: keras.tree.flatten(block.input) for block in every}
-
-    def scores_of(block):
-        return lambda x, *positions: block.attention_scores(x, **named(block, *positions))
-
-    names = [block.name for block in chosen]
-    scores = {b.name: forward.compiled(model, f"attention {b.name}", scores_of(b)) for b in chosen}
+    scores = {
+        block.name: forward.compiled(model, f"attention {block.name}", BlockAttention(block).call)
+        for block in chosen
+    }
     for tokens, count in forward.outputs(model, entering, images, batch_size):
-        yield [reduce(forward.to_array(scores[name](*tokens[name]))[:count]) for name in names]
+        yield [reduce(forward.to_array(scores[b.name](*tokens[b.name]))[:count]) for b in chosen]
 
 
 def fused(heads):

@@ -258,26 +258,34 @@ def compiled(model, key, function):
     return run
 
 
-def gradients(function, arrays):
-    """(gradients, result) of a function of a list of tensors that returns (number, result)."""
+def gradients(logits, arrays, hot):
+    """(gradients of the logits that `hot` chooses by some arrays, what `logits` returns).
+
+    `logits` is a function of the list of arrays and returns a list: the logits and perhaps more.
+    """
+
+    def chosen(tensors):
+        results = logits(tensors)
+        return keras.ops.sum(keras.ops.multiply(results[0], hot)), results
+
     tensors = [keras.ops.convert_to_tensor(array) for array in arrays]
     if keras.backend.backend() == "jax":
         import jax
 
-        return jax.grad(function, has_aux=True)(tensors)
+        return jax.grad(chosen, has_aux=True)(tensors)
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(tensors)
-            number, result = function(tensors)
-        return tape.gradient(number, tensors), result
+            number, results = chosen(tensors)
+        return tape.gradient(number, tensors), results
     import torch
 
     with torch.enable_grad():
         tensors = [tensor.detach().requires_grad_() for tensor in tensors]
-        number, result = function(tensors)
-        return torch.autograd.grad(number, tensors), result
+        number, results = chosen(tensors)
+        return torch.autograd.grad(number, tensors), results
 
 
 def to_array(tensor):

@@ -1,5 +1,6 @@
 """Which patches speak for a class: gradients of a logit by attention, or by the pixels."""
 
+import functools
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -53,7 +54,7 @@ def relevance_maps(
     by_pool = {"token": [0], "first": [0], "token_mean": [0, "mean"]}
     read = by_pool.get(network.variant.pool, ["mean"])
     read += [1] if network.variant.distillation else []
-    run = forward.compiled(model, "by attention", _gradients(_logits_of_attention(model, blocks)))
+    run = forward.compiled(model, "by attention", _by_attention(model, blocks))
     maps, dtypes = [], [kernels.at_least_float32(block.compute_dtype) for block in blocks]
     for x, hot, expected, count in _batches_with_classes(model, images, classes, batch_size):
         size = len(x), blocks[0].attention.num_heads, layout.tokens, layout.tokens
@@ -87,29 +88,12 @@ def input_gradients(
     """
     images, products = forward.as_inputs(model, images), []
     tapped = forward.graph(model, getattr(model, "outputs", None))
-    gradients = _gradients(lambda x: keras.tree.flatten(tapped(x, training=False)))
-    run = forward.compiled(model, "by pixels", gradients)
+    logits = lambda x: keras.tree.flatten(tapped(x, training=False))  # noqa: E731
+    run = forward.compiled(model, "by pixels", functools.partial(forward.gradients, logits))
     for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):
-        ((slopes,), _) = run([x], hot)
+        (slopes,), _ = run([x], hot)
         products.append((forward.to_array(slopes) * x)[:count])
     return np.concatenate(products)
-
-
-def _gradients(logits):
-    """The function that gives the gradients of chosen logits by a list of arrays.
-
-    The list is the first argument of `logits`, which returns the logits and perhaps more, a list
-    that comes back beside the gradients; `hot` chooses one logit of each image.
-    """
-
-    def run(inputs, hot, *others):
-        def chosen(tensors):
-            results = logits(tensors, *others)
-            return keras.ops.sum(keras.ops.multiply(results[0], hot)), results
-
-        return forward.gradients(chosen, inputs)
-
-    return run
 
 
 def _batches_with_classes(model, images, classes, batch_size):
@@ -139,26 +123,30 @@ def _batches_with_classes(model, images, classes, batch_size):
         yield x, np.eye(output.shape[1], dtype=output.dtype)[numbers], output, count
 
 
-def _logits_of_attention(model, blocks):
-    """The function from additions to the attention of each block to the logits and the attention.
+def _by_attention(model, blocks):
+    """The function that gives gradients by additions to the attention of each block.
 
-    No attention takes A as an argument, so that another function stands for its `call`.
+    It returns the logits and the attention besides. No attention takes A as an argument, so that
+    another function stands for its `call`.
     """
     outer = weakref.ref(model)  # see `forward.compiled`
 
-    def logits(additions, x):
-        weights = {}
+    def run(additions, hot, x):
+        def logits(additions):
+            weights = {}
 
-        def attending(block, addition):
-            def call(x, training=False, **positions):
-                weights[block] = block.attention.scores(x, **positions) + addition
-                return block.attention.with_scores(x, weights[block])
+            def attending(block, addition):
+                def call(x, training=False, **positions):
+                    weights[block] = block.attention.scores(x, **positions) + addition
+                    return block.attention.with_scores(x, weights[block])
 
-            return call
+                return call
 
-        calls = {b.attention: attending(b, addition) for b, addition in zip(blocks, additions)}
-        with replaced(calls):
-            outputs = keras.tree.flatten(outer()(x, training=False))
-        return [outputs[0], *(weights[block] for block in blocks)]
+            calls = {b.attention: attending(b, addition) for b, addition in zip(blocks, additions)}
+            with replaced(calls):
+                outputs = keras.tree.flatten(outer()(x, training=False))
+            return [outputs[0], *(weights[block] for block in blocks)]
 
-    return logits
+        return forward.gradients(logits, additions, hot)
+
+    return run
