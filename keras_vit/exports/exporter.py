@@ -14,7 +14,6 @@ from typing import Any
 import keras
 
 from keras_vit.checks import check_choice
-from keras_vit.data.preprocess import input_of
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
 from keras_vit.exports.graph import ExportError, compare, real_images, served, told
 from keras_vit.models import BiT, VisionTransformer
@@ -116,9 +115,8 @@ def export(
     if check and not is_installed(FORMATS[format].runtime):
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
-    wanted = input_of(model)
-    graph = served(model, preprocess, wanted)
-    refusals, real = [], real_images(graph, images, *wanted) if check else None
+    graph = served(model, preprocess)
+    refusals, real = [], real_images(graph, images) if check else None
     with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
             try:
@@ -141,8 +139,7 @@ def export(
             if modes:
                 advice = (
                     f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not "
-                    "hold. Export it as it was before, and quantize the file with the format's "
-                    "own tools."
+                    "hold. Export it as it was before; the format's own tools quantize the file."
                 )
             raise ExportError(" ".join([*refusals, advice]))
         size = sum(file.stat().st_size for file in draft.parent.rglob("*") if file.is_file())
@@ -187,7 +184,7 @@ def _format(path, format):
         )
     check_choice("format", format, tuple(FORMATS))
     suffix = FORMATS[format].suffix
-    if path.suffix != suffix and suffix:
+    if suffix not in ("", path.suffix):
         raise ValueError(
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )

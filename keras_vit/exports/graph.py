@@ -8,11 +8,12 @@ import keras
 import numpy as np
 
 from keras_vit.data.pixels import per_channel
-from keras_vit.data.preprocess import preprocess
+from keras_vit.data.preprocess import input_of, preprocess
 from keras_vit.exports.formats import FORMATS, LEAST_SIDE, is_installed, quiet
 from keras_vit.heads import errors_of, heads_of, split
 from keras_vit.models import BiTVariant
 from keras_vit.outputs import reading_of
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.version import __version__
 
 BATCHES = (1, 3, 7)  # the sizes that a check compares
@@ -54,12 +55,9 @@ class Graph:
         return random.uniform(-1, 1, shape).astype("float32")
 
 
-def served(model, takes_pixels, wanted):
-    """The `Graph` of a model, or of its preprocessing and the model where it takes pixels.
-
-    `wanted` is what `input_of` says of the model.
-    """
-    (size, channels, preprocessing), variant = wanted, getattr(model, "variant", None)
+def served(model, takes_pixels):
+    """The `Graph` of a model, or of its preprocessing and the model where it takes pixels."""
+    (size, channels, preprocessing), variant = input_of(model), getattr(model, "variant", None)
     shape, strides = tuple(model.inputs[0].shape[1:]), (1, 1)
     if isinstance(variant, BiTVariant):
         # The tools cannot see that the two branches of a unit of v1 halve any side alike.
@@ -117,29 +115,27 @@ def _end(model, takes_pixels, name):
     }
 
 
-def real_images(graph, images, size, channels, preprocessing):
+def real_images(graph, images):
     """Images as the file takes them, by default two photographs, or `None` where there are none."""
+    (*_, channels), dtype = graph.model.inputs[0].shape, graph.model.inputs[0].dtype
     if images is None and is_installed("sklearn") and channels in (1, 3):
         from sklearn.datasets import load_sample_images
 
         images = load_sample_images().images
     if images is None:
         return None
-    x = preprocess(images, graph.model, preprocessing, size)
-    if graph.model.inputs[0].dtype != "uint8":
-        return x
+    preprocessing = Preprocessing.from_config(json.loads(graph.texts["preprocessing"]))
+    x = preprocess(images, graph.model, preprocessing, graph.size)
     mean, std = per_channel(preprocessing, channels)
-    return np.rint(255 * (x * std + mean)).clip(0, 255).astype("uint8")
+    return np.rint(255 * (x * std + mean)).clip(0, 255).astype(dtype) if dtype == "uint8" else x
 
 
 def compare(graph, path, format, images=None):
     """The largest difference of an exported file from its graph, of any output.
 
     It is that of batches of 1, 3 and 7 random images, of one of another size where sides are open,
-    and of `images`, if any; and relative to the largest output where that exceeds 1.
-
-    Raises:
-        ExportError: it exceeds 1e-4, or the file's runtime cannot open or run it.
+    and of `images`, if any; and relative to the largest output where that exceeds 1. An ExportError
+    says that it exceeds 1e-4, or that the file's runtime cannot open or run the file.
     """
     batches = [graph.images(batch, seed=batch) for batch in BATCHES]
     batches += [graph.images(1, larger=1)] if graph.is_open else []
@@ -164,9 +160,10 @@ def compare(graph, path, format, images=None):
 
 def _difference(received, expected):
     if isinstance(expected, dict):
-        if not isinstance(received, dict) or set(received) != set(expected):
-            return np.inf
-        return max(_difference(received[head], expected[head]) for head in expected)
+        same_heads = isinstance(received, dict) and received.keys() == expected.keys()
+        return (
+            max(_difference(received[h], expected[h]) for h in expected) if same_heads else np.inf
+        )
     expected = keras.ops.convert_to_numpy(expected)
     if received.shape != expected.shape:
         return np.inf

@@ -11,7 +11,6 @@ import pytest
 import keras_vit
 from keras_vit import exports
 from keras_vit.data import preprocess
-from keras_vit.data.preprocess import input_of
 from keras_vit.exports.exporter import prepared
 from keras_vit.exports.graph import compare, served
 from tests.support import BACKEND, images, randomize, refuses, slow_unless_torch, tiny_bit, tiny_vit
@@ -77,7 +76,7 @@ def test_a_check_finds_another_model(exported):
     _, export = exported
     other = randomize(tiny_vit(), seed=5)
     with pytest.raises(exports.ExportError, match="something else"):
-        compare(served(other, True, input_of(other)), export.path, NATIVE)
+        compare(served(other, True), export.path, NATIVE)
 
 
 def test_nothing_is_left_of_a_failed_export(tmp_path, monkeypatch):
