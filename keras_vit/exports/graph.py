@@ -160,10 +160,9 @@ def compare(graph, path, format, images=None):
 
 def _difference(received, expected):
     if isinstance(expected, dict):
-        same_heads = isinstance(received, dict) and received.keys() == expected.keys()
-        return (
-            max(_difference(received[h], expected[h]) for h in expected) if same_heads else np.inf
-        )
+        if not isinstance(received, dict) or received.keys() != expected.keys():
+            return np.inf
+        return max(_difference(received[head], expected[head]) for head in expected)
     expected = keras.ops.convert_to_numpy(expected)
     if received.shape != expected.shape:
         return np.inf

@@ -70,9 +70,8 @@ def plot_position_similarity(
     canvas = tiles.swapaxes(1, 2).reshape(rows * (rows + gap), -1)[:-gap, :-gap]
     shape = canvas.shape[0] / canvas.shape[1]
     figure = new_figure((6.2, float(np.clip(4.7 * shape + 0.8, 2.2, 9))))
-    axes = figure.add_subplot()
+    axes = figure.add_subplot(xlabel="input patch column", ylabel="input patch row", title=title)
     drawn = axes.imshow(canvas, cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
-    axes.set(xlabel="input patch column", ylabel="input patch row", title=title)
     for axis, count in ((axes.xaxis, columns), (axes.yaxis, rows)):
         shown = np.arange(0, count, -(-count // 14))
         axis.set_ticks(shown * (count + gap) + (count - 1) / 2, shown)
@@ -133,7 +132,8 @@ def plot_layer_similarity(
         raise shape_error("similarity", "(layers, layers)", similarity)
     is_square = similarity.shape[0] == similarity.shape[1]
     figure = new_figure((5.4, 4.6))
-    axes = figure.add_subplot()
+    title = "Similarity of representations"
+    axes = figure.add_subplot(xlabel="layer", ylabel="layer", title=title)
     drawn = axes.imshow(similarity, origin="lower", cmap="magma", vmin=0, vmax=1, aspect="auto")
     columns = other_names or (names if is_square else None)
     for axis, count, given in zip((axes.yaxis, axes.xaxis), similarity.shape, (names, columns)):
@@ -146,7 +146,6 @@ def plot_layer_similarity(
         axis.set_ticks(range(0, count, step), given[::step])
     axes.tick_params(labelsize=8)
     axes.tick_params(axis="x", rotation=90 if names or other_names else 0)
-    axes.set(xlabel="layer", ylabel="layer", title="Similarity of representations")
     color_bar(figure, drawn, axes, "linear CKA")
     return finish(figure, path)
 

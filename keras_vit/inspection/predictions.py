@@ -49,15 +49,8 @@ def draw_predictions(model, test, path, count=12):
     if not heads:
         labels, scores, readings = labels[None], scores[None], readings[None]
     mean, std = per_channel(test.preprocessing, images.shape[-1])
-    plot_predictions(
-        (images[chosen] * std + mean).clip(0, 1),
-        attention_maps(model, images[chosen]),
-        labels,
-        scores,
-        test.class_names,
-        path,
-        readings,
-    )
+    pictures, maps = (images[chosen] * std + mean).clip(0, 1), attention_maps(model, images[chosen])
+    plot_predictions(pictures, maps, labels, scores, test.class_names, path, readings)
 
 
 def plot_predictions(
@@ -114,22 +107,15 @@ def plot_predictions(
 
 
 def prediction_errors(labels, scores, reading):
-    """How wrong each prediction is, (n,): 0 or 1, the wrong classes, or a mean distance.
-
-    The arguments are those of `plot_predictions`.
-    """
+    """How wrong each prediction is, (n,): 0 or 1, the wrong classes, or a mean distance."""
     labels, scores = np.asarray(labels), np.asarray(scores)
     if reading == "values":
         return np.abs(scores - labels.reshape(scores.shape)).mean(axis=1)
     if labels.ndim == 2 and labels.shape[1] == scores.shape[1] and reading == "sigmoid":
         return ((scores >= 0.5) != (labels >= 0.5)).sum(axis=1)
     labels = labels.argmax(axis=-1) if labels.ndim == 2 else labels
-    return (_of_classes(scores).argmax(axis=-1) != labels).astype(int)
-
-
-def _of_classes(scores):
-    """Probabilities (n, classes): of a single score, which is that of class 1, both."""
-    return np.concatenate([1 - scores, scores], axis=1) if scores.shape[1] == 1 else scores
+    guesses = scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > 0.5
+    return (guesses != labels).astype(int)
 
 
 def _told(index, head, labels, scores, reading, names=None, longest=18):
@@ -149,7 +135,7 @@ def _told(index, head, labels, scores, reading, names=None, longest=18):
     elif label.ndim and reading == "sigmoid" and len(label) == len(scores):
         guess, truth = (joined(np.flatnonzero(v >= 0.5)) for v in (scores, label))
     else:
-        (scores,) = _of_classes(scores[None])
+        scores = np.append(1 - scores, scores) if len(scores) == 1 else scores
         if names is not None and len(names) == 1:  # of a single sigmoid
             names = (f"not {names[0]}", names[0])
         guess = f"{name(scores.argmax())} ({scores.max():.0%})"
