@@ -84,8 +84,8 @@ def confusion_matrix(
     labels = class_numbers(labels, num_classes)
     predictions = class_numbers(predictions, num_classes, "predictions")
     check_same_length(labels, predictions, ("labels", "predictions"))
-    most = 30_000  # the matrix then takes 7 GB
-    n = num_classes or count_classes(np.concatenate([labels, predictions]), most)
+    # The matrix of 30,000 classes takes 7 GB.
+    n = num_classes or count_classes(np.concatenate([labels, predictions]), most=30_000)
     counts = np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
     return ConfusionMatrix(counts, class_names_of((n,), class_names))
 

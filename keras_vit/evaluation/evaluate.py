@@ -52,11 +52,8 @@ class HeadReports(metrics.Result, Mapping):
     @property
     def figures(self):
         """The figures of the heads, such as "species_accuracy"; the first one decides."""
-        return {
-            f"{head}_{name}": figure
-            for head, report in self.items()
-            for name, figure in report.figures.items()
-        }
+        figures = {head: report.figures.items() for head, report in self.items()}
+        return {f"{head}_{name}": x for head, pairs in figures.items() for name, x in pairs}
 
     @property
     def examples(self):

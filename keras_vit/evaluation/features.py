@@ -90,11 +90,9 @@ def extract_features(
         ValueError: no images, labels that are no class numbers, features that are not finite.
     """
     backbone = features(model, layer, normalize)
-    batches = labelled_outputs(backbone, data, batch_size, steps, progress)
-    parts = [
-        (vectors, class_numbers(labels, what=f"labels of batch {index}"))
-        for index, (vectors, labels) in enumerate(batches)
-    ]
+    parts = []
+    for vectors, labels in labelled_outputs(backbone, data, batch_size, steps, progress):
+        parts.append((vectors, class_numbers(labels, what=f"labels of batch {len(parts)}")))
     return check_features(*map(np.concatenate, zip(*parts)), backbone.name)
 
 
@@ -289,8 +287,7 @@ def save_features(
         with replacing(path) as stream:
             np.savez(stream, paths=paths, features=vectors)
     else:
-        lines = io.StringIO()
-        writer = csv.writer(lines, lineterminator="\n")
+        writer = csv.writer(lines := io.StringIO(), lineterminator="\n")
         writer.writerow(["path", *range(vectors.shape[1])])
         writer.writerows([csv_cell(file), *row] for file, row in zip(paths.tolist(), vectors))
         write_text(path, lines.getvalue())

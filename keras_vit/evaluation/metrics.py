@@ -19,13 +19,11 @@ LEAST = 1e-7  # a probability counts as this at least under a logarithm, as in K
 class Result:
     """Base of the results: frozen dataclasses that print as a table and save as JSON."""
 
-    omitted = ()  # fields that `to_dict` leaves out
-
     def to_dict(self):
         """Fields and properties as dicts, lists and Python scalars; NaN and infinity are None."""
-        names, owner = [field.name for field in dataclasses.fields(self)], type(self)
-        names += [name for name in dir(owner) if isinstance(getattr(owner, name), property)]
-        return {name: _plain(getattr(self, name)) for name in names if name not in self.omitted}
+        names = [field.name for field in dataclasses.fields(self) if field.repr]
+        names += [name for name in dir(self) if isinstance(getattr(type(self), name, 0), property)]
+        return {name: _plain(getattr(self, name)) for name in names}
 
     def save(self, path):
         """Writes `to_dict()` as JSON."""

@@ -95,14 +95,12 @@ class Report(BaseReport):
         if real is not None:
             counts = f"{real.correct} of {real.examples}"
             rows.append(("ReaL accuracy", percent(real.accuracy), counts))
-        error, bins = percent(calibration.expected_error), len(calibration.counts)
-        rows.append(("loss", f"{self.loss:.4f}", "nats"))
-        rows.append(("expected calibration error", error, f"{bins} bins"))
+        error, bins = percent(calibration.expected_error), f"{len(calibration.counts)} bins"
+        rows += [("loss", f"{self.loss:.4f}", "nats"), ("expected calibration error", error, bins)]
         rows.append(("Brier score", f"{calibration.brier:.4f}", ""))
         mistakes = []
         if confusion is not None:
-            mean = percent(confusion.mean_per_class_accuracy)
-            rows.append(("mean per-class accuracy", mean, ""))
+            rows.append(("mean per-class accuracy", percent(confusion.mean_per_class_accuracy), ""))
             mistakes = ["{} taken for {}: {}".format(*each) for each in confusion.most_confused(3)]
         return self._text(f" of {self.num_classes} classes", table(rows), *mistakes)
 

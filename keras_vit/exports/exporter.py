@@ -72,22 +72,19 @@ def export(
 
     The batch stays open, and so do height and width where the model takes any size. The file
     computes in float32; LoRA is merged into the kernels. What the backend that runs cannot write,
-    another installed one writes in a process of its own. docs/export.md lists what works.
+    another installed one writes in a process of its own.
 
-    - `"onnx"` (.onnx), for onnxruntime. Class names, preprocessing and image size are metadata.
-    - `"openvino"` (.xml and .bin); they are in its runtime information, under "keras_vit".
-    - `"tf_saved_model"` (a folder), for TensorFlow; in its `assets.extra`.
-    - `"litert"` (.tflite), for LiteRT, once TensorFlow Lite; in the zip archive at its end.
-    - `"torch"` (.pt2), for `torch.export.load`; in its `extra_files`.
-    - `"stablehlo"` (.stablehlo), for `jax.export.deserialize` on a CPU, CUDA or a TPU; in the zip
-      archive at its end.
+    The formats are `"onnx"` (.onnx), `"openvino"` (.xml and .bin), `"tf_saved_model"` (a folder),
+    `"litert"` (.tflite), `"torch"` (.pt2) and `"stablehlo"` (.stablehlo). Class names,
+    preprocessing and image size are metadata of the file. docs/export.md lists what works, and
+    runs each file and reads them.
 
     Args:
         model: a `VisionTransformer` or a `BiT`; it stays as it is. Or a Functional model of images
             of one size, in float32, such as one of several heads: each is an output of its name.
         path: the file or folder, which appears whole or not at all and takes the place of an
-            older one. ONNX keeps weights of 2 GB and more in a second file beside it, OpenVINO
-            always; what a killed process left is then the old files, the new ones, or no `path`.
+            older one. OpenVINO, and ONNX from 2 GB on, keep weights in a second file beside it;
+            what a killed process left is then the old files, the new ones, or no `path`.
         format: one of the six; `None` to tell by the suffix of `path`.
         preprocess: whether the file takes uint8 pixels of the model's size and gives what
             `keras_vit.predict` reads: probabilities, of a regression values, of a model without

@@ -24,21 +24,17 @@ def quantize(
     """Writes an exported model with kernels and their inputs in int8.
 
     The calibration images fix the ranges of the inputs ("static"): some hundred images of those
-    that the model is trained on. Kernels have a scale for each output channel.
-
-    ONNX files have unsigned 8-bit inputs and signed kernels (QDQ format), which processors with
-    VNNI (Intel since 2019, AMD since Zen 4) multiply exactly; older ones may saturate. OpenVINO
-    files are quantised by NNCF as Transformers, without SmoothQuant.
+    that the model is trained on. Kernels have a scale for each output channel. ONNX files have
+    unsigned 8-bit inputs and signed kernels (QDQ format), which processors with VNNI (Intel since
+    2019, AMD since Zen 4) multiply exactly; older ones may saturate. OpenVINO files are quantised
+    by NNCF as Transformers, without SmoothQuant.
 
     Args:
         path: a float32 model of one input: `.onnx`, or `.xml` (OpenVINO) with its `.bin` beside it.
-        output: the new file, with the same suffix; it appears whole or not at all. Metadata, as
-            class names and preprocessing, are kept.
+        output: the new file, with the same suffix, which is returned as a `pathlib.Path`; it
+            appears whole or not at all, with the metadata of the old one.
         images: the calibration images, prepared as the file takes them: an array of shape
             (images, height, width, channels), or an iterable of single images.
-
-    Returns:
-        `output` as a `pathlib.Path`.
 
     Raises:
         ValueError: another suffix, a file that is no such model or is quantised already, or images

@@ -1,5 +1,6 @@
 """Attention exactly as the model computes it (Eq. 6), its rollout, and how far it reaches."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -128,9 +129,8 @@ def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
     """
     result, fuse = None, fused(heads or "mean")
     for attention in weights:
-        attention = np.asarray(attention, "float64")
+        attention, expected = np.asarray(attention, "float64"), "(..., heads, tokens, tokens)"
         if attention.ndim < 3 or attention.shape[-1] != attention.shape[-2]:
-            expected = "(..., heads, tokens, tokens)"
             raise forward.shape_error("weights of each block", expected, attention)
         step = fuse(attention) + np.eye(attention.shape[-1])
         step /= step.sum(axis=-1, keepdims=True)
@@ -219,12 +219,10 @@ def attention_distances(
     """
     model, images = forward.look_into(model, images)
     layout = forward.layout_of(model, images.shape[1:3])
-
-    def distance(attention):
-        return attention_distance(attention, layout.grid, layout.stride, renormalize)
-
+    place = {"grid": layout.grid, "patch_size": layout.stride, "renormalize": renormalize}
+    distance = functools.partial(attention_distance, **place)
     parts = iterate_attention(model, images, blocks, batch_size, distance)
-    return np.concatenate([np.stack(blocks) for blocks in parts], axis=1)
+    return np.concatenate([np.stack(of_blocks) for of_blocks in parts], axis=1)
 
 
 def iterate_attention(model, images, blocks, batch_size, reduce):
@@ -235,8 +233,7 @@ def iterate_attention(model, images, blocks, batch_size, reduce):
     model, images = forward.look_into(model, images)
     chosen = forward.transformer_blocks(model, blocks)
     # The tokens before every block, so that one program serves all choices of blocks.
-    every = forward.transformer_blocks(model)
-    entering = {block.name: keras.tree.flatten(block.input) for block in every}
+    entering = {b.name: keras.tree.flatten(b.input) for b in forward.transformer_blocks(model)}
     scores = {
         block.name: forward.compiled(model, f"attention {block.name}", BlockAttention(block).call)
         for block in chosen

@@ -218,8 +218,7 @@ def _predictions(model, images, top, class_names):
             outputs = forward.outputs(one, one.outputs, images, 8)
             rows = teller.tell(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
             rows = [row[:top] for row in rows]  # of a regression all values are told
-            classes = [[answer.index for answer in rank] for rank in zip(*rows)]
-            ranks = [relevance_maps(one, images, numbers) for numbers in classes]
+            ranks = [relevance_maps(one, images, [x.index for x in rank]) for rank in zip(*rows)]
         field = "value" if teller.reading.name == "values" else "probability"
         for i, ((answers, maps), row) in enumerate(zip(of_images, rows)):
             answers += [

@@ -66,8 +66,8 @@ def plot_maps(
     heights = [(1.9 * shape + 0.16 * lines + 0.1) * rows for shape in shapes]
     figure = figures.new_figure((2.1 * columns + 0.9, sum(heights)))
     # One grid for all images, or a longer number at a colour bar would shift the columns of one.
-    grid = places(figure, rows * len(images), columns, height_ratios=np.repeat(heights, rows))
-    grids = grid.reshape(len(images), rows, columns)
+    grids = places(figure, rows * len(images), columns, height_ratios=np.repeat(heights, rows))
+    grids = grids.reshape(len(images), rows, columns)
     for grid, picture, of_image in zip(grids, map(as_picture, images), maps):
         first, *others = grid.ravel()
         show(first, picture, picture)
@@ -113,12 +113,9 @@ def plot_queries(
     Args:
         image: (height, width, channels).
         matrix: (tokens, tokens): one head, a mean of heads, or a rollout.
-        layout: `keras_vit.inspection.layout_of(model)`.
+        layout: `keras_vit.inspection.layout_of(model)`, whose size must be that of the matrix.
         queries: list of what `attention_maps` takes as `query`.
         path, unit: as in `plot_maps`.
-
-    Raises:
-        ValueError: a matrix of another size, or tokens that do not exist.
     """
     maps = np.stack([layout.query_rows(matrix, query) for query in queries])
     names = [f"row {q[0]}, column {q[1]}" if isinstance(q, tuple) else str(q) for q in queries]
@@ -145,9 +142,6 @@ def plot_components(images: ArrayLike, components: PatchComponents, path: FilePa
     Args:
         images, path: as in `plot_maps`.
         components: a `PatchComponents` of these images, with three components or more.
-
-    Raises:
-        ValueError: other numbers of images, or fewer components.
     """
     values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:
@@ -175,9 +169,6 @@ def plot_reconstructions(
         reconstructions, hidden: what `MaskedAutoencoder.reconstruct` returns for these images: the
             predicted images, and (n, height, width), true where a pixel was hidden.
         path: as in `plot_maps`.
-
-    Raises:
-        ValueError: other numbers of images, or of other sizes.
     """
     images, made = (np.asarray(x, "float32") for x in (images, reconstructions))
     if not images.size or images.ndim != 4 or made.shape != images.shape:

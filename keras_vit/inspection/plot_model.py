@@ -26,8 +26,7 @@ def plot_distances(
     """
     distances = np.asarray(distances, "float64")
     if distances.ndim not in (2, 3):
-        expected = "(blocks, heads) or (blocks, images, heads)"
-        raise shape_error("distances", expected, distances)
+        raise shape_error("distances", "(blocks, heads) or (blocks, images, heads)", distances)
     if distances.ndim == 3:
         images = distances.shape[1]
         title += f" ({images} images)" if images > 1 else " (1 image)"
@@ -68,8 +67,8 @@ def plot_position_similarity(
     gap = max(1, round(max(rows, columns) * 0.08))
     tiles = np.pad(similarity, ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
     canvas = tiles.swapaxes(1, 2).reshape(rows * (rows + gap), -1)[:-gap, :-gap]
-    shape = canvas.shape[0] / canvas.shape[1]
-    figure = new_figure((6.2, float(np.clip(4.7 * shape + 0.8, 2.2, 9))))
+    height = 4.7 * canvas.shape[0] / canvas.shape[1] + 0.8
+    figure = new_figure((6.2, min(max(height, 2.2), 9)))
     axes = figure.add_subplot(xlabel="input patch column", ylabel="input patch row", title=title)
     drawn = axes.imshow(canvas, cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
     for axis, count in ((axes.xaxis, columns), (axes.yaxis, rows)):
@@ -130,12 +129,10 @@ def plot_layer_similarity(
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 2:
         raise shape_error("similarity", "(layers, layers)", similarity)
-    is_square = similarity.shape[0] == similarity.shape[1]
-    figure = new_figure((5.4, 4.6))
-    title = "Similarity of representations"
+    figure, title = new_figure((5.4, 4.6)), "Similarity of representations"
     axes = figure.add_subplot(xlabel="layer", ylabel="layer", title=title)
     drawn = axes.imshow(similarity, origin="lower", cmap="magma", vmin=0, vmax=1, aspect="auto")
-    columns = other_names or (names if is_square else None)
+    columns = other_names or (names if len(similarity) == similarity.shape[1] else None)
     for axis, count, given in zip((axes.yaxis, axes.xaxis), similarity.shape, (names, columns)):
         given = list(given or range(count))
         if len(given) != count:

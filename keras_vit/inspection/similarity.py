@@ -76,16 +76,12 @@ def layer_similarity(
     parts = _features(seen, tensors, x, batch_size)
     if two:
         seen, x, others = _tapped(other or model, images, other_layers)
-        pairs = zip(parts, _features(seen, others, x, batch_size))
-        parts = ([*a, *b] for a, b in pairs)
+        parts = ([*a, *b] for a, b in zip(parts, _features(seen, others, x, batch_size)))
     if exact:
         parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
     # The rest of the last batch may be too small to estimate anything from.
-    sums = [
-        _hsics([_gram(x) for x in features], unbiased=not exact)
-        for features in parts
-        if len(features[0]) >= least
-    ]
+    whole = ([_gram(x) for x in features] for features in parts if len(features[0]) >= least)
+    sums = [_hsics(grams, unbiased=not exact) for grams in whole]
     if not sums:
         raise ValueError(
             f"estimate={estimate!r} needs at least {least} images in a batch. Received: "
