@@ -150,9 +150,8 @@ def vtab_mean(results: dict[str, float], allow_missing: bool = False) -> VTABSco
             f"over some. Received: {len(accuracies)}; missing: {', '.join(missing)}."
         )
     accuracies = {task: accuracies[task] for task in names if task in accuracies}
-    groups = {
-        group: float(np.mean([accuracies[task] for task in tasks if task in accuracies]))
-        for group, tasks in VTAB_GROUPS.items()
-        if accuracies.keys() & tasks.keys()
-    }
+    groups = {}
+    for group, tasks in VTAB_GROUPS.items():
+        if present := [accuracies[task] for task in tasks if task in accuracies]:
+            groups[group] = float(np.mean(present))
     return VTABScore(accuracies, groups, float(np.mean([*accuracies.values()])), missing)

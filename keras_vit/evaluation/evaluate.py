@@ -200,8 +200,7 @@ def _of_exclusive_classes(batches, reading, names, top, confusion, real, **run):
     top = top or ([1, 5] if num_classes > 5 else [1])
     if max(top) >= num_classes:
         raise ValueError(
-            f"Of {num_classes} classes, each is always among the best {num_classes}. "
-            f"Received: top={tuple(top)}."
+            f"Of {num_classes} classes, top must be fewer. Received: top={tuple(top)}."
         )
     for index, (outputs, labels) in enumerate(batches):
         scores = metrics.check_scores(outputs, f" in batch {index}", least=1)

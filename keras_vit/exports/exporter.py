@@ -188,8 +188,7 @@ def _format(path, format):
     output_place(path, folder=not suffix)
     if path.is_dir() and not (path / "saved_model.pb").exists():
         raise ValueError(
-            f"There is something else at the path already. Received: path={str(path)!r}; delete it "
-            "or choose another one."
+            f"There is something else at the path. Received: path={str(path)!r}; choose another."
         )
     return format
 

@@ -110,9 +110,7 @@ class SavedModel(Format):
         import tensorflow as tf
 
         loaded = tf.saved_model.load(path)  # which the function below keeps alive
-        return lambda images: keras.tree.map_structure(
-            lambda x: x.numpy(), loaded.serve(tf.constant(images))
-        )
+        return lambda x: keras.tree.map_structure(np.asarray, loaded.serve(tf.constant(x)))
 
 
 class LiteRT(Format):

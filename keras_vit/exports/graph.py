@@ -109,10 +109,8 @@ def _end(model, takes_pixels, name):
         return None, {"output": "logits", "reading": "unknown"}
     output = "probabilities" if takes_pixels or reading.applied else "logits"
     output = reading.name if reading.name == "values" else output
-    return reading.layer(name) if takes_pixels else None, {
-        "output": output,
-        "reading": reading.name,
-    }
+    layer = reading.layer(name) if takes_pixels else None
+    return layer, {"output": output, "reading": reading.name}
 
 
 def real_images(graph, images):

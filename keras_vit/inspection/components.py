@@ -186,8 +186,7 @@ def pixel_filters(model):
             if kernels:
                 return forward.to_array(kernels[0]).astype("float64")
     raise ValueError(
-        "A model with a patch embedding or a convolution over pixels is needed. Received: "
-        f"{forward.described(model)}."
+        f"A model with filters over pixels is needed. Received: {forward.described(model)}."
     )
 
 

@@ -221,10 +221,7 @@ def _predictions(model, images, top, class_names):
             ranks = [relevance_maps(one, images, [x.index for x in rank]) for rank in zip(*rows)]
         field = "value" if teller.reading.name == "values" else "probability"
         for i, ((answers, maps), row) in enumerate(zip(of_images, rows)):
-            answers += [
-                {"label": before + visible(label), field: round(number, 6)}
-                for label, _, number in row
-            ]
+            answers += [{"label": before + visible(x.label), field: round(x[2], 6)} for x in row]
             maps += [deflated(_bytes(m[i] / (m[i].max() or 1.0))) for m in ranks]
     return of_images
 

@@ -190,8 +190,7 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
     v = getattr(model, "variant", None)
     if not hasattr(v, "learned_tokens"):
         raise ValueError(
-            "A VisionTransformer is needed, whose tokens are patches. Received: "
-            f"{described(model)}."
+            f"A VisionTransformer is needed, with patches as tokens. Received: {described(model)}."
         )
     _check_whole(model)
     grid = v.grid(image_size or model.image_size)
@@ -213,8 +212,7 @@ def graph(model, tensors):
     """The model from the inputs of a model to tensors of its graph."""
     if getattr(model, "inputs", None) is None:
         raise ValueError(
-            "A Functional model, or a Sequential one that is built, is needed. Received: "
-            f"{described(model)}."
+            f"A built Functional or Sequential model is needed. Received: {described(model)}."
         )
     return keras.Model(model.inputs, tensors)
 

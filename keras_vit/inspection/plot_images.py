@@ -179,12 +179,9 @@ def plot_reconstructions(
     images, made = ((x.clip(low, high) - low) / (high - low) for x in (images, made))
     hidden = np.asarray(hidden)[..., None]
     figure = figures.new_figure((3.3, 1.15 * len(images) + 0.3))
-    columns = {
-        "image": images,
-        "visible": np.where(hidden, 0.5, images),
-        "filled in": np.where(hidden, made, images),
-    }
-    for column, (title, pictures) in zip(places(figure, len(images), 3).T, columns.items()):
+    titles = "image", "visible", "filled in"
+    columns = images, np.where(hidden, 0.5, images), np.where(hidden, made, images)
+    for column, title, pictures in zip(places(figure, len(images), 3).T, titles, columns):
         for axes, picture in zip(column, map(as_picture, pictures)):
             show(axes, picture, picture)
         column[0].set_title(title, fontsize=9)
