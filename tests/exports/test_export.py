@@ -129,9 +129,8 @@ def test_bad_input_is_named(tmp_path):
 
 def test_a_missing_tool_is_named(tmp_path, monkeypatch):
     there = {"onnxscript": False, "tf2onnx": False, "onnxruntime": False}
-    monkeypatch.setattr(
-        "keras_vit.exports.exporter.is_installed", lambda name: there.get(name, True)
-    )
+    present = lambda name: there.get(name, True)  # noqa: E731
+    monkeypatch.setattr("keras_vit.exports.exporter.is_installed", present)
     with pytest.raises(ModuleNotFoundError, match=r"pip install onnxscript, or .*\[export\]"):
         exports.export(tiny_vit(), tmp_path / "model.onnx")
     there["onnxscript"] = True
@@ -231,10 +230,8 @@ def test_each_head_is_an_output_of_its_name_as_predict_reads_it(tmp_path):
             assert {one.label for one in row} == set(NAMES[name])
             np.testing.assert_allclose([one[2] for one in row], outputs[[one[1] for one in row]],
                                        atol=1e-5)  # fmt: skip
-    facts = {
-        name: json.loads(text)
-        for name, text in metadata_in(path, "reading", "output", "class_names").items()
-    }
+    texts = metadata_in(path, "reading", "output", "class_names")
+    facts = {name: json.loads(text) for name, text in texts.items()}
     assert facts["reading"] == READINGS and facts["class_names"] == NAMES
     assert facts["output"]["weight"] == "values" and facts["output"]["marks"] == "probabilities"
 
@@ -246,11 +243,8 @@ def test_every_format_names_the_heads(tmp_path, format, as_list):
     model, path = three_heads(as_list), tmp_path / f"model{SUFFIX[format]}"
     assert exports.export(model, path, format, check=True).difference < 1e-5
     received = exports.FORMATS[format].open(str(path))(PIXELS[:2].astype("float32"))
-    assert {name: one.shape for name, one in received.items()} == {
-        "species": (2, 3),
-        "weight": (2, 1),
-        "marks": (2, 4),
-    }
+    shapes = {name: one.shape for name, one in received.items()}
+    assert shapes == {"species": (2, 3), "weight": (2, 1), "marks": (2, 4)}
 
 
 def test_one_head_of_a_model_and_what_cannot_be_exported(tmp_path):
