@@ -10,17 +10,10 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
-from keras_vit.evaluation import metrics
+from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
 from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
-from keras_vit.evaluation.reports import (
-    MultiLabelReport,
-    RegressionReport,
-    Report,
-    multi_label_report,
-    regression_report,
-)
 from keras_vit.heads import errors_of, for_each, heads_of, of_head
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
@@ -82,7 +75,7 @@ def evaluate(
     progress: bool | None = None,
     reading: str | dict[str, str] | None = None,
     threshold: float | dict[str, float] = 0.5,
-) -> Report | MultiLabelReport | RegressionReport | HeadReports:
+) -> reports.Report | reports.MultiLabelReport | reports.RegressionReport | HeadReports:
     """Measures a model on labelled images.
 
     The images are read once, batch by batch. Files that do not exist or cannot be read are left
@@ -134,7 +127,7 @@ def evaluate(
             if of_one.get("real") is not None:
                 of_one["real"] = check_real(of_one["real"])
     batches = labelled_outputs(model, data, batch_size, steps, progress, left_out)
-    reports = {}
+    of_heads = {}
     if heads:
         batches = list(batches)
     for head, of_one in options.items():
@@ -143,11 +136,11 @@ def evaluate(
             pairs = ((outputs[head], labels[head]) for outputs, labels in batches)
             pairs = (pair for pair in pairs if len(pair[1]))
         with errors_of(head):
-            reports[head] = _report(heads.get(head, model), pairs, data, head, **of_one)
+            of_heads[head] = _report(heads.get(head, model), pairs, data, head, **of_one)
     skipped = len(getattr(data, "skipped", ())) + len(left_out)
     run = {"skipped": skipped, "seconds": time.perf_counter() - began}
-    reports = {head: dataclasses.replace(report, **run) for head, report in reports.items()}
-    return HeadReports(model.name, reports) if heads else reports[None]
+    of_heads = {head: dataclasses.replace(report, **run) for head, report in of_heads.items()}
+    return HeadReports(model.name, of_heads) if heads else of_heads[None]
 
 
 def _report(
@@ -176,9 +169,9 @@ def _report(
     if not is_multi_label:
         _refuse("several classes at once", threshold=None if threshold == 0.5 else threshold)
     if reading.name == "values":
-        return regression_report(batches, names, **run)
+        return reports.regression_report(batches, names, **run)
     if is_multi_label:
-        return multi_label_report(batches, reading, names, threshold, **run)
+        return reports.multi_label_report(batches, reading, names, threshold, **run)
     return _of_exclusive_classes(batches, reading, names, **exclusive, **run)
 
 
@@ -213,7 +206,7 @@ def _of_exclusive_classes(batches, reading, names, top, confusion, real, **run):
         columns.append((labels, label_ranks(scores, labels), scores.argmax(axis=1), *numbers))
     labels, ranks, predictions, confidence, loss, brier = map(np.concatenate, zip(*columns))
     confusion = num_classes <= _FEW_CLASSES if confusion is None else confusion
-    return Report(
+    return reports.Report(
         **run,
         examples=len(labels),
         num_classes=num_classes,

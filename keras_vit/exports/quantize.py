@@ -62,7 +62,6 @@ def quantize(
 
 def _quantize_onnx(path, output, images):
     onnx, tools = _package("onnx"), _package("onnxruntime.quantization")
-    shapes = _package("onnxruntime.quantization.shape_inference")
     try:
         model = onnx.load(path)
         onnx.checker.check_model(path)
@@ -83,7 +82,7 @@ def _quantize_onnx(path, output, images):
 
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         prepared = pathlib.Path(folder) / "prepared.onnx"
-        shapes.quant_pre_process(path, prepared, save_as_external_data=True)
+        tools.quant_pre_process(path, prepared, save_as_external_data=True)
         tools.quantize_static(
             prepared,
             output,

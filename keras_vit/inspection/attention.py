@@ -36,8 +36,8 @@ def attention_weights(
 
     Returns:
         For each block a float array (batch, heads, tokens, tokens), or (batch, tokens, tokens) of
-        fused heads. Rows belong to queries; but for `"min"` and `"max"` they sum to 1. The class
-        token, if any, is token 0; a distillation token and registers follow.
+        fused heads. Rows belong to queries and sum to 1, except those of `"min"` and `"max"`. The
+        class token, if any, is token 0; a distillation token and registers follow.
 
     Raises:
         ValueError: the model has no such block, or does not take the images.
@@ -156,7 +156,7 @@ def rollout_maps(
         blocks: indices of consecutive blocks; `None` for all.
 
     Returns:
-        A float64 array (batch, rows, columns): 1 for each image less what is of learned tokens.
+        A float64 array (batch, rows, columns). An image sums to 1 less what learned tokens give.
     """
     (model, images), fuse = forward.look_into(model, images), fused(heads or "mean")
     layout = forward.layout_of(model, images.shape[1:3])
