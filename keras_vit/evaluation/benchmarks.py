@@ -44,9 +44,9 @@ def real_accuracy(
     Args:
         predictions: (images,) class numbers, or (images, classes) scores, in the order of the
             labels: for ImageNet, by file name.
-        real_labels: list with a list of class numbers for each image, or the path of the authors'
-            `real.json`, whose entry i belongs to `ILSVRC2012_val_{i + 1:08d}.JPEG`. Images with
-            an empty list are left out.
+        real_labels: a list of class numbers for each image, in a list or in the authors'
+            `real.json` at this path, whose entry i belongs to
+            `ILSVRC2012_val_{i + 1:08d}.JPEG`. Images with an empty list are left out.
 
     Raises:
         FileNotFoundError: there is no such file; the message says where the authors keep it.
@@ -56,8 +56,7 @@ def real_accuracy(
     """
     real, predictions = check_real(real_labels), to_array(predictions)
     if predictions.ndim == 2:
-        largest = max(label for labels in real for label in labels)
-        if largest >= predictions.shape[1]:
+        if (largest := max(map(max, filter(None, real)))) >= predictions.shape[1]:
             raise ValueError(
                 f"The ReaL labels must be below the {predictions.shape[1]} classes of the scores. "
                 f"Received: label {largest}."
@@ -151,9 +150,8 @@ def vtab_mean(results: dict[str, float], allow_missing: bool = False) -> VTABSco
             f"over some. Received: {len(accuracies)}; missing: {', '.join(missing)}."
         )
     accuracies = {task: accuracies[task] for task in names if task in accuracies}
-    groups = {
-        group: float(np.mean([accuracies[task] for task in tasks if task in accuracies]))
-        for group, tasks in VTAB_GROUPS.items()
-        if accuracies.keys() & tasks.keys()
-    }
+    groups = {}
+    for group, tasks in VTAB_GROUPS.items():
+        if present := [accuracies[task] for task in tasks if task in accuracies]:
+            groups[group] = float(np.mean(present))
     return VTABScore(accuracies, groups, float(np.mean([*accuracies.values()])), missing)

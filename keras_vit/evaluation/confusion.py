@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.checks import positive_int
-from keras_vit.evaluation import metrics
-from keras_vit.evaluation.metrics import Result, class_numbers
+from keras_vit.evaluation.metrics import Result, check_same_length, class_numbers, count_classes
 from keras_vit.text import percent, table
 
 
@@ -55,13 +54,14 @@ class ConfusionMatrix(Result):
         return [(names[i], names[j], int(wrong[i, j])) for i, j in zip(rows[worst], columns[worst])]
 
     def __str__(self):
-        wrong = int(self.matrix.sum() - np.trace(self.matrix))
+        total, mistakes = int(self.matrix.sum()), self.most_confused()
         summary = (
-            f"{wrong} of {int(self.matrix.sum())} images wrong, accuracy {percent(self.accuracy)}, "
-            f"mean over the classes {percent(self.mean_per_class_accuracy)}"
+            f"{total - int(np.trace(self.matrix))} of {total} images wrong, accuracy "
+            f"{percent(self.accuracy)}, mean over the classes "
+            f"{percent(self.mean_per_class_accuracy)}"
         )
         header = ("right class", "taken for", "images")
-        return summary + (f"\n{table(self.most_confused(), header, left=2)}" if wrong else "")
+        return f"{summary}\n{table(mistakes, header, left=2)}" if mistakes else summary
 
 
 def confusion_matrix(
@@ -83,9 +83,9 @@ def confusion_matrix(
     """
     labels = class_numbers(labels, num_classes)
     predictions = class_numbers(predictions, num_classes, "predictions")
-    metrics.check_same_length(labels, predictions, ("labels", "predictions"))
-    most = 30_000  # the matrix then takes 7 GB
-    n = num_classes or metrics.count_classes(np.concatenate([labels, predictions]), most)
+    check_same_length(labels, predictions, ("labels", "predictions"))
+    # The matrix of 30,000 classes takes 7 GB.
+    n = num_classes or count_classes(np.concatenate([labels, predictions]), most=30_000)
     counts = np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
     return ConfusionMatrix(counts, class_names_of((n,), class_names))
 

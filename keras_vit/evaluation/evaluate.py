@@ -14,7 +14,6 @@ from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
 from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
-from keras_vit.evaluation.reports import MultiLabelReport, RegressionReport, Report
 from keras_vit.heads import errors_of, for_each, heads_of, of_head
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
@@ -46,11 +45,8 @@ class HeadReports(metrics.Result, Mapping):
     @property
     def figures(self):
         """The figures of the heads, such as "species_accuracy"; the first one decides."""
-        return {
-            f"{head}_{name}": figure
-            for head, report in self.items()
-            for name, figure in report.figures.items()
-        }
+        figures = {head: report.figures.items() for head, report in self.items()}
+        return {f"{head}_{name}": x for head, pairs in figures.items() for name, x in pairs}
 
     @property
     def examples(self):
@@ -79,7 +75,7 @@ def evaluate(
     progress: bool | None = None,
     reading: str | dict[str, str] | None = None,
     threshold: float | dict[str, float] = 0.5,
-) -> Report | MultiLabelReport | RegressionReport | HeadReports:
+) -> reports.Report | reports.MultiLabelReport | reports.RegressionReport | HeadReports:
     """Measures a model on labelled images.
 
     The images are read once, batch by batch. Files that do not exist or cannot be read are left
@@ -124,63 +120,50 @@ def evaluate(
         heads or (None,), top=top, confusion=confusion, class_names=class_names, real=real,
         from_logits=from_logits, reading=reading, threshold=threshold,
     )  # fmt: skip
-    for head, given in options.items():
+    for head, of_one in options.items():
         with errors_of(head):
-            if given.get("top") is not None:
-                many = given["top"] if np.ndim(given["top"]) else [given["top"]]
-                given["top"] = [positive_int(k, "top") for k in many]
-            if given.get("real") is not None:
-                given["real"] = check_real(given["real"])
+            if of_one.get("top") is not None:
+                of_one["top"] = [positive_int(k, "top") for k in np.ravel(of_one["top"]).tolist()]
+            if of_one.get("real") is not None:
+                of_one["real"] = check_real(of_one["real"])
     batches = labelled_outputs(model, data, batch_size, steps, progress, left_out)
     of_heads = {}
     if heads:
         batches = list(batches)
-        for head, one in heads.items():
-            with errors_of(head):
-                pairs = [(outputs[head], labels[head]) for outputs, labels in batches]
-                pairs = [pair for pair in pairs if len(pair[1])]
-                if not pairs:
-                    raise ValueError(
-                        "Some image must have a label of each head. Received: none with a label "
-                        f"of {head!r}."
-                    )
-                of_heads[head] = _report(one, iter(pairs), data, head, **options[head])
-    else:
-        of_heads[None] = _report(model, batches, data, **options[None])
+    for head, of_one in options.items():
+        pairs = batches
+        if heads:
+            pairs = ((outputs[head], labels[head]) for outputs, labels in batches)
+            pairs = (pair for pair in pairs if len(pair[1]))
+        with errors_of(head):
+            of_heads[head] = _report(heads.get(head, model), pairs, data, head, **of_one)
     skipped = len(getattr(data, "skipped", ())) + len(left_out)
     run = {"skipped": skipped, "seconds": time.perf_counter() - began}
-    of_heads = {head: dataclasses.replace(each, **run) for head, each in of_heads.items()}
+    of_heads = {head: dataclasses.replace(report, **run) for head, report in of_heads.items()}
     return HeadReports(model.name, of_heads) if heads else of_heads[None]
 
 
 def _report(
-    model,
-    batches,
-    data,
-    head=None,
-    top=None,
-    confusion=None,
-    class_names=None,
-    real=None,
-    from_logits="auto",
-    reading=None,
-    threshold=0.5,
-):
+    model, batches, data, head, top=None, confusion=None, class_names=None, real=None,
+    from_logits="auto", reading=None, threshold=0.5,
+):  # fmt: skip
     """The report of batches (outputs, labels) of a model with one output."""
-    first = next(batches)
+    if (first := next(batches, None)) is None:
+        raise ValueError(
+            f"Some image must have a label of each head. Received: none with a label of {head!r}."
+        )
     batches = itertools.chain([first], batches)
     outputs = metrics.check_scores(first[0], least=1)
     reading = reading_of(model, reading, from_logits, outputs.shape[1]).decided(outputs)
-    of_data, problem = (
-        of_head(getattr(data, name, None), head) for name in ("class_names", "problem")
-    )
+    of_data = of_head(getattr(data, "class_names", None), head)
     counts = reading.counts(outputs.shape[1])
     class_names_of(counts, of_data)  # or the data has other classes than the model
     names = class_names_of(counts, class_names, getattr(model, "class_names", None), of_data)
     has_columns = first[1].ndim == 2 and min(first[1].shape[1], outputs.shape[1]) > 1
+    is_multi_label = has_columns and reading.name == "sigmoid"
+    is_multi_label &= of_head(getattr(data, "problem", None), head) != "single_label"
     run = {"model": model.name, "backend": keras.backend.backend()}
     exclusive = {"top": top, "confusion": confusion, "real": real}
-    is_multi_label = has_columns and reading.name == "sigmoid" and problem != "single_label"
     if is_multi_label or reading.name == "values":
         _refuse("classes of which one is right", **exclusive)
     if not is_multi_label:
@@ -210,25 +193,20 @@ def _of_exclusive_classes(batches, reading, names, top, confusion, real, **run):
     top = top or ([1, 5] if num_classes > 5 else [1])
     if max(top) >= num_classes:
         raise ValueError(
-            f"Of {num_classes} classes, each is always among the best {num_classes}. "
-            f"Received: top={tuple(top)}."
+            f"Of {num_classes} classes, top must be fewer. Received: top={tuple(top)}."
         )
     for index, (outputs, labels) in enumerate(batches):
         scores = metrics.check_scores(outputs, f" in batch {index}", least=1)
         labels = metrics.class_numbers(labels, num_classes, f"labels of batch {index}")
+        function = reading.name
         if scores.shape[1] == 1:  # sigmoid(z) is the softmax of (0, z)
             first = 1 - scores if reading.applied else np.zeros_like(scores)
-            scores, confidences = np.concatenate([first, scores], axis=1), metrics.confidences
-        elif reading.name == "sigmoid":
-            confidences = metrics.sigmoid_confidences
-        else:
-            confidences = metrics.confidences
-        numbers = confidences(scores, labels, not reading.applied)
+            scores, function = np.concatenate([first, scores], axis=1), "softmax"
+        numbers = metrics.confidences(scores, labels, not reading.applied, function)
         columns.append((labels, label_ranks(scores, labels), scores.argmax(axis=1), *numbers))
     labels, ranks, predictions, confidence, loss, brier = map(np.concatenate, zip(*columns))
-    if confusion is None:
-        confusion = num_classes <= _FEW_CLASSES
-    return Report(
+    confusion = num_classes <= _FEW_CLASSES if confusion is None else confusion
+    return reports.Report(
         **run,
         examples=len(labels),
         num_classes=num_classes,

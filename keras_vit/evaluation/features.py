@@ -1,6 +1,7 @@
 """What a model gives for images: its outputs, and the features that its head reads."""
 
 import csv
+import functools
 import io
 import itertools
 import os
@@ -89,11 +90,9 @@ def extract_features(
         ValueError: no images, labels that are no class numbers, features that are not finite.
     """
     backbone = features(model, layer, normalize)
-    batches = labelled_outputs(backbone, data, batch_size, steps, progress)
-    parts = [
-        (vectors, class_numbers(labels, what=f"labels of batch {index}"))
-        for index, (vectors, labels) in enumerate(batches)
-    ]
+    parts = []
+    for vectors, labels in labelled_outputs(backbone, data, batch_size, steps, progress):
+        parts.append((vectors, class_numbers(labels, what=f"labels of batch {len(parts)}")))
     return check_features(*map(np.concatenate, zip(*parts)), backbone.name)
 
 
@@ -135,20 +134,19 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     stored, size, looked = hasattr(data, "test_images"), None, set()
     for index, batch in enumerate(follow(batches, model.name, total, progress)):
         images, labels, known = _split(batch, index, model, heads)
-        files = isinstance(images, list) or images.dtype.kind in "OSU"
-        if files and left_out is not None and len(images):
-            items = list(images)
-            images, gone = preprocess_readable(items, model)
-            left_out += [items[i] for i in gone]
-            labels, known = keras.tree.map_structure(
-                lambda x, gone=gone: np.delete(x, gone, axis=0), (labels, known)
-            )
+        if not len(images):
+            continue
+        is_files = isinstance(images, list) or images.dtype.kind in "OSU"
+        if is_files or stored or (images.dtype == np.uint8 and prepares_bytes(model)):
             looked.add((id(model), "predict"))  # as of a white page: all values are right
-        elif len(images) and (
-            files or stored or (images.dtype == np.uint8 and prepares_bytes(model))
-        ):
-            images = preprocess(list(images) if files else images, model)
-            looked.add((id(model), "predict"))
+            items = list(images) if is_files else images
+            if not is_files or left_out is None:
+                images = preprocess(items, model)
+            else:
+                images, gone = preprocess_readable(items, model)
+                left_out += [items[i] for i in gone]
+                kept = functools.partial(np.delete, obj=gone, axis=0)
+                labels, known = keras.tree.map_structure(kept, (labels, known))
         if not len(images):
             continue
         check_shape(model, images)
@@ -181,8 +179,7 @@ def _batches(data, batch_size, model, heads):
             return images[start : start + batch_size], part if heads else part[None]
 
         return map(cut, starts), len(starts)
-    refused = tuple, str, bytes, Mapping
-    if isinstance(data, refused) or not hasattr(data, "__iter__"):
+    if isinstance(data, (tuple, str, bytes, Mapping)) or not hasattr(data, "__iter__"):
         parts = f" of {[type(x).__name__ for x in data]}" if isinstance(data, tuple) else ""
         raise TypeError(
             "data must be a pair (images, labels) of arrays, a dataset or a pipeline of "
@@ -202,19 +199,22 @@ def _labels_by_head(labels, model, heads):
 
     Those of outputs in a list may be one too, as Keras takes them.
     """
-    if isinstance(labels, (list, tuple)) and isinstance(model.output, list) and heads:
-        labels = dict(zip(heads, labels)) if len(labels) == len(heads) else labels
+    is_list = isinstance(labels, (list, tuple)) and isinstance(model.output, list)
+    if heads and is_list and len(labels) == len(heads):
+        labels = dict(zip(heads, labels))
     is_dict = isinstance(labels, Mapping)
     if not heads and not is_dict:
         return {None: labels}
-    if not heads or not is_dict or set(labels) != set(heads):
-        received = f"those of {', '.join(map(repr, labels))}" if is_dict else type(labels).__name__
-        expected = "one array, as the model has one output"
-        if heads:
-            expected = f"a dict {{head: labels}} of {', '.join(map(repr, heads))}"
-            expected += f"; to measure one head, give {picked(model, heads)} and its labels"
-        raise ValueError(f"Labels must be {expected}. Received: labels {received}.")
-    return {head: labels[head] for head in heads}
+    if heads and is_dict and set(labels) == set(heads):
+        return {head: labels[head] for head in heads}
+    received = f"those of {', '.join(map(repr, labels))}" if is_dict else type(labels).__name__
+    expected = "one array, as the model has one output"
+    if heads:
+        expected = (
+            f"a dict {{head: labels}} of {', '.join(map(repr, heads))}; to measure one head, give "
+            f"{picked(model, heads)} and its labels"
+        )
+    raise ValueError(f"Labels must be {expected}. Received: labels {received}.")
 
 
 def _split(batch, index, model, heads):
@@ -240,26 +240,21 @@ def _split(batch, index, model, heads):
                 f"{index}."
             )
     by_head = heads and isinstance(weights, Mapping)
-    known = {
-        head: _is_example(of_head(weights, head) if by_head else weights, len(images), index)
-        for head in labels
-    }
+    known = {}
+    for head in labels:
+        w = of_head(weights, head) if by_head else weights
+        w = np.ones(len(images)) if w is None else to_array(w)
+        if w.shape != (len(images),) or not np.isin(w, (0, 1)).all():
+            raise ValueError(
+                "Weights of examples must be 0 or 1, one for each. Received: weights of shape "
+                f"{w.shape} from {w.min():g} to {w.max():g} in batch {index}."
+            )
+        known[head] = w == 1
     if by_head or weights is None:
         return images, labels, known
     kept = np.flatnonzero(next(iter(known.values())))
     images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
     return images, *keras.tree.map_structure(lambda x: x[kept], (labels, known))
-
-
-def _is_example(weights, count, index):
-    """Which rows of a batch are examples, (batch,), by their weights."""
-    weights = np.ones(count) if weights is None else to_array(weights)
-    if weights.shape != (count,) or not np.isin(weights, (0, 1)).all():
-        raise ValueError(
-            "Weights of examples must be 0 or 1, one for each. Received: weights of shape "
-            f"{weights.shape} from {weights.min():g} to {weights.max():g} in batch {index}."
-        )
-    return weights == 1
 
 
 def output_of_features(path):
@@ -292,8 +287,7 @@ def save_features(
         with replacing(path) as stream:
             np.savez(stream, paths=paths, features=vectors)
     else:
-        lines = io.StringIO()
-        writer = csv.writer(lines, lineterminator="\n")
+        writer = csv.writer(lines := io.StringIO(), lineterminator="\n")
         writer.writerow(["path", *range(vectors.shape[1])])
         writer.writerows([csv_cell(file), *row] for file, row in zip(paths.tolist(), vectors))
         write_text(path, lines.getvalue())

@@ -13,17 +13,17 @@ from keras_vit.outputs import are_logits, log_softmax
 from keras_vit.text import percent, table
 from keras_vit.writing import write_text
 
+LEAST = 1e-7  # a probability counts as this at least under a logarithm, as in Keras
+
 
 class Result:
     """Base of the results: frozen dataclasses that print as a table and save as JSON."""
 
-    omitted = ()  # fields that `to_dict` leaves out
-
     def to_dict(self):
         """Fields and properties as dicts, lists and Python scalars; NaN and infinity are None."""
-        names = [field.name for field in dataclasses.fields(self)]
-        names += [name for name, value in vars(type(self)).items() if isinstance(value, property)]
-        return {name: _plain(getattr(self, name)) for name in names if name not in self.omitted}
+        names = [field.name for field in dataclasses.fields(self) if field.repr]
+        names += [name for name in dir(self) if isinstance(getattr(type(self), name, 0), property)]
+        return {name: _plain(getattr(self, name)) for name in names}
 
     def save(self, path):
         """Writes `to_dict()` as JSON."""
@@ -45,10 +45,10 @@ def _plain(value):
         return value.to_dict()
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
@@ -120,24 +120,25 @@ def calibration(
     return calibration_of(confidence, right, loss, brier, positive_int(bins, "bins"))
 
 
-def confidences(scores, labels, from_logits):
+def confidences(scores, labels, from_logits, reading="softmax"):
     """(confidence, -log p of the right class, sum of (p - y)²) of each image, (images,) each.
 
-    Probabilities are made to sum to 1 and count as at least 1e-7 under the logarithm.
+    Probabilities of a softmax are made to sum to 1. With `reading="sigmoid"` each class is read by
+    itself, and the loss is the sum over the classes.
     """
-    rows = np.arange(len(labels))
-    if from_logits:
+    right = np.arange(scores.shape[1]) == labels[:, None]
+    if reading == "sigmoid":
+        p, of_present, of_absent = sigmoid_losses(scores, from_logits)
+        loss = np.where(right, of_present, of_absent).sum(axis=1)
+    elif from_logits:
         log_p = log_softmax(scores)
-        p, loss = np.exp(log_p), -log_p[rows, labels]
+        p, loss = np.exp(log_p), -log_p[right]
     elif are_logits(scores):
-        raise ValueError(
-            "Probabilities must lie in [0, 1] and sum to 1 for each image; logits need "
-            f"from_logits=True. Received: values from {scores.min():g} to {scores.max():g}."
-        )
+        raise _no_probabilities(scores, " and sum to 1 for each image")
     else:
         p = scores / scores.sum(axis=1, keepdims=True)
-        loss = -np.log(np.maximum(p[rows, labels], 1e-7))
-    return p.max(axis=1), loss, (p**2).sum(axis=1) - 2 * p[rows, labels] + 1
+        loss = -np.log(np.maximum(p[right], LEAST))
+    return p.max(axis=1), loss, ((p - right) ** 2).sum(axis=1)
 
 
 def calibration_of(confidence, right, loss, brier, bins):
@@ -164,8 +165,8 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     """The temperature T for which softmax(logits / T) has the least negative log-likelihood.
 
     Fitted on validation images, it repairs over-confidence without changing a prediction. T lies
-    between 1e-3 and 1e3: the likelihood of logits that separate all classes grows without end as T
-    falls. The arguments are as in `calibration`.
+    between 1e-3 and 1e3, as the likelihood of logits that separate all classes has no maximum. The
+    arguments are as in `calibration`.
 
     Source: section 4.2 of Guo et al., 2017.
     """
@@ -178,28 +179,24 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
         # The slope of the negative log-likelihood, which is convex in 1/T.
         rises = (p * logits).sum(axis=1).mean() > right
         low, high = (low, middle) if rises else (middle, high)
-    return float(np.exp(-(low + high) / 2))
+    return float(np.exp(-middle))
 
 
 def sigmoid_losses(scores, from_logits):
-    """(p, -log p, -log(1 - p)) of each class by itself; probabilities count as 1e-7 at least."""
+    """(p, -log p, -log(1 - p)) of each class by itself."""
     if from_logits:
-        positive, negative = np.logaddexp(0, -scores), np.logaddexp(0, scores)
-        return np.exp(-positive), positive, negative
+        of_present, of_absent = np.logaddexp(0, -scores), np.logaddexp(0, scores)
+        return np.exp(-of_present), of_present, of_absent
     if scores.size and (scores.min() < 0 or scores.max() > 1):
-        raise ValueError(
-            "Probabilities must lie in [0, 1]; logits need from_logits=True. Received: values from "
-            f"{scores.min():g} to {scores.max():g}."
-        )
-    return scores, -np.log(np.maximum(scores, 1e-7)), -np.log(np.maximum(1 - scores, 1e-7))
+        raise _no_probabilities(scores)
+    return scores, -np.log(np.maximum(scores, LEAST)), -np.log(np.maximum(1 - scores, LEAST))
 
 
-def sigmoid_confidences(scores, labels, from_logits):
-    """As `confidences`, of sigmoids: the loss and the squares of all classes are summed."""
-    p, positive, negative = sigmoid_losses(scores, from_logits)
-    right = np.arange(scores.shape[1]) == labels[:, None]
-    loss = np.where(right, positive, negative).sum(axis=1)
-    return p.max(axis=1), loss, ((p - right) ** 2).sum(axis=1)
+def _no_probabilities(scores, also=""):
+    return ValueError(
+        f"Probabilities lie in [0, 1]{also}; logits need from_logits=True. Received: values from "
+        f"{scores.min():g} to {scores.max():g}."
+    )
 
 
 def average_precision(scores, labels):
@@ -245,21 +242,23 @@ def class_numbers(labels, num_classes=None, what="labels"):
         )
     if labels.ndim == 1:
         most = 2**53 if num_classes is None else num_classes - 1
-        wrong = ~((labels == np.floor(labels)) & (labels >= 0) & (labels <= most))
+        fits = (labels == np.floor(labels)) & (labels >= 0) & (labels <= most)
         expected = f"whole numbers in 0..{most}"
-    elif num_classes not in (None, labels.shape[1]):
-        raise ValueError(
-            f"One-hot {what} must have one column for each of the {num_classes} classes. "
-            f"Received: shape {labels.shape}."
-        )
     else:
-        wrong = ~(np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1))
-        expected = "rows with a single 1, without Mixup or smoothing (a model of several classes "
-        expected += "at once is read by reading='sigmoid'; for ReaL labels see real_accuracy)"
-    if wrong.any():
-        index = int(wrong.argmax())
+        if num_classes not in (None, labels.shape[1]):
+            raise ValueError(
+                f"One-hot {what} must have one column for each of the {num_classes} classes. "
+                f"Received: shape {labels.shape}."
+            )
+        fits = np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1)
+        expected = (
+            "rows with a single 1, without Mixup or smoothing (a model of several classes at once "
+            "is read by reading='sigmoid'; for ReaL labels see real_accuracy)"
+        )
+    if not fits.all():
+        index = int(fits.argmin())
         raise ValueError(
-            f"{what} must be {expected}. Received: {int(wrong.sum())} others, the first "
+            f"{what} must be {expected}. Received: {int((~fits).sum())} others, the first "
             f"{labels[index]} at index {index}."
         )
     return (labels if labels.ndim == 1 else labels.argmax(axis=1)).astype(np.int64)

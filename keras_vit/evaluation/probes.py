@@ -59,19 +59,19 @@ def knn(
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: more neighbours than training images; features that are all zero, under the
+        ValueError: more neighbours than training images; features of zeros alone, under the
             cosine; a temperature with the Euclidean metric.
 
     Source: `knn_classifier` of eval_knn.py, facebookresearch/dino.
     """
     check_choice("metric", metric, ("cosine", "euclidean"))
-    if temperature is not None and metric == "euclidean":
-        raise ValueError(
-            "Only the cosine similarity has weights exp(s/T); pass temperature=None for plain "
-            f"votes. Received: temperature={temperature}, metric={metric!r}."
-        )
     if temperature is not None:
         positive_float(temperature, "temperature")
+        if metric == "euclidean":
+            raise ValueError(
+                "Only the cosine similarity has weights exp(s/T); pass temperature=None for plain "
+                f"votes. Received: temperature={temperature}, metric={metric!r}."
+            )
     x, y = np.asarray(train_features), class_numbers(train_labels)
     test_x, test_y = np.asarray(test_features), class_numbers(test_labels)
     zeros = [int((~vectors.any(axis=-1)).sum()) for vectors in (x, test_x)]
@@ -84,13 +84,11 @@ def knn(
     def weights(distance):  # 1 - s; relative to the nearest, so that no temperature overflows
         return np.exp((distance.min(axis=1, keepdims=True) - distance) / temperature)
 
-    vote = "uniform" if temperature is None else weights
-    accuracy = {}
-    for each in [k] if np.ndim(k) == 0 else k:
-        neighbours = _sklearn("neighbors").KNeighborsClassifier(
-            positive_int(each, "k"), weights=vote, metric=metric, algorithm="brute"
-        )
-        accuracy[int(each)] = float(neighbours.fit(x, y).score(test_x, test_y))
+    vote = {"weights": "uniform" if temperature is None else weights, "metric": metric}
+    accuracy, classifier = {}, _sklearn("neighbors").KNeighborsClassifier
+    for each in k if np.ndim(k) else [k]:
+        neighbours = classifier(positive_int(each, "k"), algorithm="brute", **vote).fit(x, y)
+        accuracy[int(each)] = float(neighbours.score(test_x, test_y))
     return NearestNeighbours(accuracy, temperature, metric, len(x), len(test_x))
 
 
@@ -113,9 +111,7 @@ class LinearProbe(Result):
     converged: bool
     train_examples: int
     test_examples: int
-    classifier: object
-
-    omitted = ("classifier",)
+    classifier: object = dataclasses.field(repr=False)
 
 
 def linear_probe(
@@ -181,8 +177,7 @@ def _check_counts(labels, validation):
             "The images that choose C need one of each class, and so do those that are left to "
             f"fit. Received: {len(labels)} images of {len(classes)} classes, {counts.min()} of the "
             f"smallest one, and validation={validation:g}, which is {held} of them. Give a larger "
-            "share, images of their own as validation=(features, labels), or one C, such as c=1.0, "
-            "which needs none."
+            "share, other images as validation=(features, labels), or one C, such as c=1.0."
         )
 
 
@@ -203,9 +198,6 @@ def probe(
         train, test, batch_size, progress: as in `extract_features`.
         shots: training images of each class, or several numbers; `None` for all of them.
         seed: of the validation split of `linear_probe`, or of the images that `fewshot` picks.
-
-    Raises:
-        ImportError, ValueError: as in `linear_probe` and `fewshot`.
     """
     options = {"layer": layer, "batch_size": batch_size, "progress": progress}
     train, test = (extract_features(model, data, **options) for data in (train, test))

@@ -5,18 +5,11 @@ import dataclasses
 
 import numpy as np
 
+from keras_vit.evaluation import metrics
 from keras_vit.evaluation.benchmarks import RealAccuracy
 from keras_vit.evaluation.confusion import ConfusionMatrix
-from keras_vit.evaluation.metrics import (
-    Calibration,
-    Result,
-    average_precision,
-    check_scores,
-    sigmoid_losses,
-)
+from keras_vit.evaluation.metrics import Calibration, Result
 from keras_vit.text import percent, table, visible
-
-REGRESSION_FIGURES = ("mean_absolute_error", "root_mean_squared_error", "r2")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -36,6 +29,13 @@ class BaseReport(Result):
     skipped: int = 0
     seconds: float = 0.0
 
+    deciding = ()  # names of the fields that are its figures
+
+    @property
+    def figures(self):
+        """The figures that name a result in short, by name; the first one decides."""
+        return {name: getattr(self, name) for name in self.deciding}
+
     def _text(self, classes, *body):
         """A title, what stands below it, and a line about the images that were left out."""
         title = f"{self.model} on {self.examples} images{classes}"
@@ -47,10 +47,9 @@ class BaseReport(Result):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Report(BaseReport):
-    """How well a classifier does on labelled images.
+    """How well a classifier does on labelled images: a `BaseReport`.
 
     Attributes:
-        model, backend, examples, skipped, seconds: as in `BaseReport`.
         num_classes: number of classes.
         from_logits: whether the model's outputs were taken for logits.
         correct: k -> number of images whose class is among the k best, for the k asked for.
@@ -70,7 +69,7 @@ class Report(BaseReport):
 
     @property
     def figures(self):
-        """The figures that name a result in short, by name; the first one decides."""
+        """As in `BaseReport`."""
         return {"accuracy": self.top1, "loss": self.loss}
 
     def top(self, k):
@@ -96,24 +95,21 @@ class Report(BaseReport):
         if real is not None:
             counts = f"{real.correct} of {real.examples}"
             rows.append(("ReaL accuracy", percent(real.accuracy), counts))
-        error, bins = percent(calibration.expected_error), len(calibration.counts)
-        rows.append(("loss", f"{self.loss:.4f}", "nats"))
-        rows.append(("expected calibration error", error, f"{bins} bins"))
+        error, bins = percent(calibration.expected_error), f"{len(calibration.counts)} bins"
+        rows += [("loss", f"{self.loss:.4f}", "nats"), ("expected calibration error", error, bins)]
         rows.append(("Brier score", f"{calibration.brier:.4f}", ""))
         mistakes = []
         if confusion is not None:
-            mean = percent(confusion.mean_per_class_accuracy)
-            rows.append(("mean per-class accuracy", mean, ""))
+            rows.append(("mean per-class accuracy", percent(confusion.mean_per_class_accuracy), ""))
             mistakes = ["{} taken for {}: {}".format(*each) for each in confusion.most_confused(3)]
         return self._text(f" of {self.num_classes} classes", table(rows), *mistakes)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MultiLabelReport(BaseReport):
-    """How well a model tells each class of images that may show several.
+    """How well a model tells each class of images that may show several: a `BaseReport`.
 
     Attributes:
-        model, backend, examples, skipped, seconds: as in `BaseReport`.
         num_classes: number of classes.
         from_logits: whether the model's outputs were taken for logits.
         mean_average_precision: mean of the average precision over the classes that have images.
@@ -139,10 +135,7 @@ class MultiLabelReport(BaseReport):
     loss: float
     problem: str = "multi_label"
 
-    @property
-    def figures(self):
-        """The figures that name a result in short, by name; the first one decides."""
-        return {"mean_average_precision": self.mean_average_precision, "loss": self.loss}
+    deciding = ("mean_average_precision", "loss")
 
     def __str__(self):
         rows = [
@@ -160,10 +153,9 @@ class MultiLabelReport(BaseReport):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class RegressionReport(BaseReport):
-    """How near the values of a model are to the right ones.
+    """How near the values of a model are to the right ones: a `BaseReport`.
 
     Attributes:
-        model, backend, examples, skipped, seconds: as in `BaseReport`.
         mean_absolute_error, root_mean_squared_error: over all images and outputs, in the units of
             the labels.
         r2: share of the variance of the labels that is explained, mean over the outputs; NaN where
@@ -178,10 +170,7 @@ class RegressionReport(BaseReport):
     outputs: dict
     problem: str = "regression"
 
-    @property
-    def figures(self):
-        """The figures that name a result in short, by name; the first one decides."""
-        return {name: getattr(self, name) for name in REGRESSION_FIGURES}
+    deciding = ("mean_absolute_error", "root_mean_squared_error", "r2")
 
     def __str__(self):
         figures = [("all", self.figures)] if len(self.outputs) > 1 else []
@@ -201,26 +190,25 @@ def multi_label_report(batches, reading, names, threshold, **run):
             "Labels of several classes must be 0 or 1 in each column. Received: labels from "
             f"{labels.min():g} to {labels.max():g}."
         )
-    p, positive, negative = sigmoid_losses(outputs, not reading.applied)
+    p, of_present, of_absent = metrics.sigmoid_losses(outputs, not reading.applied)
     right, guessed = labels.astype(bool), p >= threshold
     hits, guesses, truths = (x.sum(axis=0) for x in (right & guessed, guessed, right))
-    shown = truths > 0
-    precisions = [average_precision(p[:, i], right[:, i]) for i in range(len(names))]
-    some = right.any(axis=1)
-    best = np.take_along_axis(right, p.argmax(axis=1)[:, None], axis=1)[:, 0]
+    shown, labelled = truths > 0, right.any(axis=1)
+    precisions = np.array([*map(metrics.average_precision, p.T, right.T)])
+    best = right[np.arange(len(p)), p.argmax(axis=1)]
     return MultiLabelReport(
         **run,
         examples=len(labels),
         num_classes=len(names),
         from_logits=not reading.applied,
-        mean_average_precision=_mean(np.array(precisions)[shown]),
-        average_precision=dict(zip(_different(names), precisions)),
+        mean_average_precision=_mean(precisions[shown]),
+        average_precision=dict(zip(_different(names), precisions.tolist())),
         micro_f1=float(2 * hits.sum() / max(guesses.sum() + truths.sum(), 1)),
         macro_f1=_mean(2 * hits[shown] / (guesses + truths)[shown]),
         exact=float((right == guessed).all(axis=1).mean()),
-        top1=_mean(best[some]),
+        top1=_mean(best[labelled]),
         threshold=float(threshold),
-        loss=float(np.where(right, positive, negative).sum(axis=1).mean()),
+        loss=float(np.where(right, of_present, of_absent).sum(axis=1).mean()),
     )
 
 
@@ -229,8 +217,7 @@ def regression_report(batches, names, **run):
     outputs, labels = _together(batches, len(names))
     errors = outputs - labels
     variance, squared = labels.var(axis=0), (errors**2).mean(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        r2 = np.where(variance > 0, 1 - squared / variance, np.nan)
+    r2 = 1 - squared / np.where(variance > 0, variance, np.nan)
     columns = np.abs(errors).mean(axis=0), np.sqrt(squared), r2
     return RegressionReport(
         **run,
@@ -239,8 +226,8 @@ def regression_report(batches, names, **run):
         root_mean_squared_error=float(np.sqrt(squared.mean())),
         r2=float(r2.mean()),
         outputs={
-            name: dict(zip(REGRESSION_FIGURES, map(float, row)))
-            for name, row in zip(_different(names), zip(*columns))
+            name: dict(zip(RegressionReport.deciding, row))
+            for name, row in zip(_different(names), np.stack(columns, axis=1).tolist())
         },
     )
 
@@ -255,7 +242,6 @@ def _together(batches, columns):
     """All outputs and labels as two float64 arrays (images, columns), or a ValueError."""
     outputs, labels = [], []
     for index, (scores, numbers) in enumerate(batches):
-        outputs.append(check_scores(scores, f" in batch {index}", least=1))
         numbers = np.asarray(numbers)
         numbers = numbers[:, None] if numbers.ndim == 1 else numbers
         if numbers.dtype.kind not in "biuf" or numbers.shape[1:] != (columns,):
@@ -263,10 +249,11 @@ def _together(batches, columns):
                 f"Labels must be numbers of shape (images, {columns}), one for each output. "
                 f"Received: {numbers.dtype} of shape {numbers.shape} in batch {index}."
             )
-        labels.append(numbers.astype("float64"))
-        if not np.isfinite(labels[-1]).all():
+        if not np.isfinite(numbers).all():
             raise ValueError(f"Labels must be finite. Received: NaN or infinity in batch {index}.")
-    return np.concatenate(outputs), np.concatenate(labels)
+        outputs.append(metrics.check_scores(scores, f" in batch {index}", least=1))
+        labels.append(numbers)
+    return np.concatenate(outputs), np.concatenate(labels).astype("float64")
 
 
 def _mean(values):

@@ -14,10 +14,8 @@ from typing import Any
 import keras
 
 from keras_vit.checks import check_choice
-from keras_vit.data.preprocess import input_of
-from keras_vit.exports.check import ExportError, compare, real_images, told
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
-from keras_vit.exports.graph import served
+from keras_vit.exports.graph import ExportError, compare, real_images, served, told
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.classifier import Classifier, changed_layers
 from keras_vit.text import visible
@@ -74,22 +72,19 @@ def export(
 
     The batch stays open, and so do height and width where the model takes any size. The file
     computes in float32; LoRA is merged into the kernels. What the backend that runs cannot write,
-    another installed one writes in a process of its own. docs/export.md lists what works.
+    another installed one writes in a process of its own.
 
-    - `"onnx"` (.onnx), for onnxruntime. Class names, preprocessing and image size are metadata.
-    - `"openvino"` (.xml and .bin); they are in its runtime information, under "keras_vit".
-    - `"tf_saved_model"` (a folder), for TensorFlow; in its `assets.extra`.
-    - `"litert"` (.tflite), for LiteRT, once TensorFlow Lite; in the zip archive at its end.
-    - `"torch"` (.pt2), for `torch.export.load`; in its `extra_files`.
-    - `"stablehlo"` (.stablehlo), for `jax.export.deserialize` on a CPU, CUDA or a TPU; in the zip
-      archive at its end.
+    The formats are `"onnx"` (.onnx), `"openvino"` (.xml and .bin), `"tf_saved_model"` (a folder),
+    `"litert"` (.tflite), `"torch"` (.pt2) and `"stablehlo"` (.stablehlo). Class names,
+    preprocessing and image size are metadata of the file. docs/export.md lists what works, and
+    runs each file and reads them.
 
     Args:
         model: a `VisionTransformer` or a `BiT`; it stays as it is. Or a Functional model of images
             of one size, in float32, such as one of several heads: each is an output of its name.
         path: the file or folder, which appears whole or not at all and takes the place of an
-            older one. ONNX keeps weights of 2 GB and more in a second file beside it, OpenVINO
-            always; what a killed process left is then the old files, the new ones, or no `path`.
+            older one. OpenVINO, and ONNX from 2 GB on, keep weights in a second file beside it;
+            what a killed process left is then the old files, the new ones, or no `path`.
         format: one of the six; `None` to tell by the suffix of `path`.
         preprocess: whether the file takes uint8 pixels of the model's size and gives what
             `keras_vit.predict` reads: probabilities, of a regression values, of a model without
@@ -117,10 +112,8 @@ def export(
     if check and not is_installed(FORMATS[format].runtime):
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
-    wanted = input_of(model)
-    graph = served(model, preprocess, wanted)
-    real = real_images(model, preprocess, wanted, images) if check else None
-    refusals = []
+    graph = served(model, preprocess)
+    refusals, real = [], real_images(graph, images) if check else None
     with (replacing_files if FORMATS[format].suffix else replacing_folder)(path) as draft:
         for backend in backends:
             try:
@@ -143,8 +136,7 @@ def export(
             if modes:
                 advice = (
                     f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not "
-                    "hold. Export it as it was before, and quantize the file with the format's "
-                    "own tools."
+                    "hold. Export it as it was before; the format's own tools quantize the file."
                 )
             raise ExportError(" ".join([*refusals, advice]))
         size = sum(file.stat().st_size for file in draft.parent.rglob("*") if file.is_file())
@@ -180,25 +172,23 @@ def _policies(model):
 
 
 def _format(path, format):
+    by_suffix = {each.suffix: name for name, each in FORMATS.items() if each.suffix}
+    format = format or by_suffix.get(path.suffix)
     if format is None:
-        format = next((name for name, each in FORMATS.items() if each.suffix == path.suffix), None)
-        if format is None:
-            suffixes = ", ".join(f"{e.suffix} ({n})" for n, e in FORMATS.items() if e.suffix)
-            raise ValueError(
-                "The format follows from the suffix of the path, or is given. Received: "
-                f"path={str(path)!r}, format=None; expected one of {suffixes}."
-            )
+        raise ValueError(
+            "The format follows from the suffix of the path, or is given. Received: "
+            f"path={str(path)!r}, format=None; expected one of {by_suffix}."
+        )
     check_choice("format", format, tuple(FORMATS))
     suffix = FORMATS[format].suffix
-    if path.suffix != suffix and suffix:
+    if suffix not in ("", path.suffix):
         raise ValueError(
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )
     output_place(path, folder=not suffix)
     if path.is_dir() and not (path / "saved_model.pb").exists():
         raise ValueError(
-            f"There is something else at the path already. Received: path={str(path)!r}; delete it "
-            "or choose another one."
+            f"There is something else at the path. Received: path={str(path)!r}; choose another."
         )
     return format
 

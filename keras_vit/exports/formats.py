@@ -15,13 +15,15 @@ import zipfile
 import keras
 import numpy as np
 
-from keras_vit.exports.graph import LEAST_SIDE
-
+LEAST_SIDE = 33  # of open images of BiT: one pixel is left of less, which PyTorch takes for fixed
 _PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own
 
 
 class Format:
     """How a format is written and opened.
+
+    `write(graph, path)` writes a `Graph` by the backend that runs. `open(path)` gives the function
+    of images in a file, NumPy in and out; of several heads it returns {head: outputs}.
 
     Attributes:
         suffix: of the file, "" for a folder.
@@ -32,23 +34,16 @@ class Format:
     def __init__(self, suffix, runtime, **writers):
         self.suffix, self.runtime, self.writers = suffix, runtime, writers
 
-    def write(self, graph, path):
-        """Writes a `Graph` by the backend that runs."""
-        raise NotImplementedError
-
-    def open(self, path):
-        """The function of images in a file, NumPy in and out; {head: outputs} of several heads."""
-        raise NotImplementedError
-
 
 class Onnx(Format):
     def write(self, graph, path):
         if keras.backend.backend() == "torch":
             import torch
 
-            program, outputs = _torch_program(graph)
-            names = {"input_names": ["images"], "output_names": outputs}
-            program = torch.onnx.export(program, dynamo=True, verbose=False, **names)
+            program, names = _torch_program(graph)
+            program = torch.onnx.export(
+                program, dynamo=True, verbose=False, input_names=["images"], output_names=names
+            )
             program.model.metadata_props.update(graph.texts)
             program.save(path, external_data=4 * graph.model.count_params() > _PROTOBUF_LIMIT)
             return
@@ -67,7 +62,7 @@ class Onnx(Format):
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         (images,) = session.get_inputs()
         names = [output.name for output in session.get_outputs()]
-        return lambda x: _by_name(names, session.run(None, {images.name: x}))
+        return lambda x: _alone(dict(zip(names, session.run(None, {images.name: x}))))
 
 
 class OpenVINO(Format):
@@ -94,10 +89,9 @@ class OpenVINO(Format):
         import openvino
 
         # By itself OpenVINO computes in bfloat16 where the CPU has it.
-        exact = {"INFERENCE_PRECISION_HINT": "f32"}
-        model = openvino.Core().compile_model(path, "CPU", exact)
+        model = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         names = [output.get_any_name() for output in model.outputs]
-        return lambda images: _by_name(names, list(model(images).values()))
+        return lambda images: _alone(dict(zip(names, model(images).values())))
 
 
 class SavedModel(Format):
@@ -116,9 +110,7 @@ class SavedModel(Format):
         import tensorflow as tf
 
         loaded = tf.saved_model.load(path)  # which the function below keeps alive
-        return lambda images: keras.tree.map_structure(
-            lambda x: x.numpy(), loaded.serve(tf.constant(images))
-        )
+        return lambda x: keras.tree.map_structure(np.asarray, loaded.serve(tf.constant(x)))
 
 
 class LiteRT(Format):
@@ -129,21 +121,9 @@ class LiteRT(Format):
     def open(self, path):
         from ai_edge_litert.interpreter import Interpreter
 
-        interpreter = Interpreter(model_path=path)
-        (images,), outputs = interpreter.get_input_details(), interpreter.get_output_details()
-        if len(outputs) > 1:
-            signature = interpreter.get_signature_runner()
-            (name,) = signature.get_input_details()
-            return lambda x: signature(**{name: x})
-
-        def run(x):
-            interpreter.resize_tensor_input(images["index"], x.shape)
-            interpreter.allocate_tensors()
-            interpreter.set_tensor(images["index"], x)
-            interpreter.invoke()
-            return interpreter.get_tensor(outputs[0]["index"])
-
-        return run
+        signature = Interpreter(model_path=path).get_signature_runner()
+        (name,) = signature.get_input_details()
+        return lambda x: _alone(signature(**{name: x}))
 
 
 class TorchExport(Format):
@@ -167,9 +147,8 @@ class StableHLO(Format):
     def write(self, graph, path):
         import jax
 
-        images = jax.ShapeDtypeStruct(
-            jax.export.symbolic_shape(_jax_shape(graph)), graph.model.inputs[0].dtype
-        )
+        shape = jax.export.symbolic_shape(_jax_shape(graph))
+        images = jax.ShapeDtypeStruct(shape, graph.model.inputs[0].dtype)
         function = jax.jit(lambda x: graph.model(x, training=False))
         exported = jax.export.export(function, platforms=("cpu", "cuda", "tpu"))(images)
         pathlib.Path(path).write_bytes(exported.serialize())
@@ -219,7 +198,7 @@ def _jax_shape(graph):
     """The shape of the images in the notation of JAX, such as "batch, 16*height, 16*width, 3"."""
     steps = zip(("batch", "height", "width"), (1, *graph.strides))
     names = [name if step == 1 else f"{step}*{name}" for name, step in steps]
-    fixed = zip(graph.shape, (*names, None))
+    fixed = zip(graph.model.inputs[0].shape, (*names, None))
     return ", ".join(str(name if side is None else side) for side, name in fixed)
 
 
@@ -230,9 +209,9 @@ def _append(path, texts):
             archive.writestr(name, text)
 
 
-def _by_name(names, outputs):
-    """The one output, or {name: it} of several."""
-    return dict(zip(names, outputs)) if len(names) > 1 else outputs[0]
+def _alone(outputs):
+    """{head: outputs} of several heads, or the one output."""
+    return outputs if len(outputs) > 1 else next(iter(outputs.values()))
 
 
 def save_openvino(model, path, **options):
@@ -251,8 +230,7 @@ def quiet():
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(before)

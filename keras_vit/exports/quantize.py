@@ -24,21 +24,17 @@ def quantize(
     """Writes an exported model with kernels and their inputs in int8.
 
     The calibration images fix the ranges of the inputs ("static"): some hundred images of those
-    that the model is trained on. Kernels have a scale for each output channel.
-
-    ONNX files have unsigned 8-bit inputs and signed kernels (QDQ format), which processors with
-    VNNI (Intel since 2019, AMD since Zen 4) multiply exactly; older ones may saturate. OpenVINO
-    files are quantised by NNCF as Transformers, without SmoothQuant.
+    that the model is trained on. Kernels have a scale for each output channel. ONNX files have
+    unsigned 8-bit inputs and signed kernels (QDQ format), which processors with VNNI (Intel since
+    2019, AMD since Zen 4) multiply exactly; older ones may saturate. OpenVINO files are quantised
+    by NNCF as Transformers, without SmoothQuant.
 
     Args:
         path: a float32 model of one input: `.onnx`, or `.xml` (OpenVINO) with its `.bin` beside it.
-        output: the new file, with the same suffix; it appears whole or not at all. Metadata, as
-            class names and preprocessing, are kept.
+        output: the new file, with the same suffix, which is returned as a `pathlib.Path`; it
+            appears whole or not at all, with the metadata of the old one.
         images: the calibration images, prepared as the file takes them: an array of shape
             (images, height, width, channels), or an iterable of single images.
-
-    Returns:
-        `output` as a `pathlib.Path`.
 
     Raises:
         ValueError: another suffix, a file that is no such model or is quantised already, or images
@@ -66,7 +62,6 @@ def quantize(
 
 def _quantize_onnx(path, output, images):
     onnx, tools = _package("onnx"), _package("onnxruntime.quantization")
-    shapes = _package("onnxruntime.quantization.shape_inference")
     try:
         model = onnx.load(path)
         onnx.checker.check_model(path)
@@ -87,16 +82,14 @@ def _quantize_onnx(path, output, images):
 
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         prepared = pathlib.Path(folder) / "prepared.onnx"
-        shapes.quant_pre_process(path, prepared, save_as_external_data=True)
+        tools.quant_pre_process(path, prepared, save_as_external_data=True)
         tools.quantize_static(
             prepared,
             output,
             Reader(),
-            quant_format=tools.QuantFormat.QDQ,
             op_types_to_quantize=ONNX_OPERATORS,
             per_channel=True,
             activation_type=tools.QuantType.QUInt8,
-            weight_type=tools.QuantType.QInt8,
             extra_options=ONNX_OPTIONS,
         )
     quantized = onnx.load(output)
@@ -147,18 +140,18 @@ def _check_graph(path, operators, sign, inputs):
 
 def _checked(images, sides, dtype):
     """The images as batches of one, in the type of the input, whose open sides are `None`."""
-    expected = "(" + ", ".join(str(side or "any") for side in sides[1:]) + ")"
-    batches = [np.asarray(image)[None] for image in images]
+    batches, dtype = [np.asarray(image)[None] for image in images], np.dtype(dtype)
+    if not batches:
+        raise ValueError("Calibration needs images. Received: none.")
     for batch in batches:
         pairs = zip(batch.shape[1:], sides[1:])
         fits = batch.ndim == len(sides) and all(known in (None, side) for side, known in pairs)
-        if not fits or batch.dtype.kind != np.dtype(dtype).kind:
+        if not fits or batch.dtype.kind != dtype.kind:
+            expected = ", ".join(str(side or "any") for side in sides[1:])
             raise ValueError(
-                f"The file takes images of shape {expected} in {np.dtype(dtype)}. Received: one of "
-                f"shape {batch.shape[1:]} in {batch.dtype}. Prepare them as for the model."
+                f"The file takes images of shape ({expected}) in {dtype}. Received: one of shape "
+                f"{batch.shape[1:]} in {batch.dtype}. Prepare them as for the model."
             )
-        if batch.dtype.kind == "f" and not np.isfinite(batch).all():
+        if not np.isfinite(batch).all():
             raise ValueError("The calibration images contain values that are not finite.")
-    if not batches:
-        raise ValueError("Calibration needs images. Received: none.")
     return [batch.astype(dtype) for batch in batches]

@@ -1,5 +1,6 @@
 """Attention exactly as the model computes it (Eq. 6), its rollout, and how far it reaches."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,9 @@ from numpy.typing import ArrayLike
 from keras_vit.checks import check_choice, pair
 from keras_vit.inspection import forward
 from keras_vit.layers import AttentionPool
-from keras_vit.layers.extensions.blocks import named
 from keras_vit.layers.resample import resize_matrix
 from keras_vit.models import VisionTransformer
+from keras_vit.models.intermediate import BlockAttention
 
 
 def attention_weights(
@@ -34,12 +35,12 @@ def attention_weights(
         batch_size: images per call of the model.
 
     Returns:
-        A float array of shape (batch, heads, tokens, tokens) for each block, or (batch, tokens,
-        tokens) if the heads are fused. Rows belong to queries and sum to 1 (also in the mean of
-        heads). The class token, if any, is token 0; a distillation token and registers follow.
+        For each block a float array (batch, heads, tokens, tokens), or (batch, tokens, tokens) of
+        fused heads. Rows belong to queries and sum to 1, except those of `"min"` and `"max"`. The
+        class token, if any, is token 0; a distillation token and registers follow.
 
     Raises:
-        ValueError: the model has no such block; images that it does not take.
+        ValueError: the model has no such block, or does not take the images.
     """
     parts = iterate_attention(model, images, blocks, batch_size, fused(heads))
     return [np.concatenate(arrays) for arrays in zip(*parts)]
@@ -58,13 +59,13 @@ def attention_maps(
     Args:
         model, images, heads, batch_size: as in `attention_weights`.
         block: index of the block.
-        query: who asks: `"class"` for the class token, `"distillation"` for the distillation
-            token, `"mean"` for the mean over all patches, (row, column) for one patch, a number
-            for any token; `None` for the class token or, without one, the mean.
+        query: who asks: `"class"` or `"distillation"` for that token, `"mean"` for the mean over
+            all patches, (row, column) for one patch, a number for any token; `None` for the class
+            token or, without one, the mean.
 
     Returns:
-        float array of shape (batch, rows, columns), one value per patch, or (batch, heads, rows,
-        columns). The values of an image sum to the attention that is not given to learned tokens.
+        A float array (batch, rows, columns), or (batch, heads, rows, columns) with `heads=None`.
+        The values of an image sum to the attention that is not given to learned tokens.
     """
     model, images = forward.look_into(model, images)
     layout, fuse = forward.layout_of(model, images.shape[1:3]), fused(heads)
@@ -79,11 +80,11 @@ def probe_maps(
 ) -> np.ndarray:
     """Where the probe of attention pooling looks in each image (MAP; Zhai et al., 2022).
 
-    In a model with `pool="map"` or `"probe"` the probe, not a class token, gathers what the
-    prediction rests on. Arguments and result are as in `attention_maps`.
+    In a model with `pool="map"` or `"probe"` the probe gathers what the prediction rests on, in
+    place of a class token. Arguments and result are as in `attention_maps`.
 
     Raises:
-        ValueError: the model pools in another way; images that it does not take.
+        ValueError: the model pools in another way, or does not take the images.
     """
     (model, images), fuse = forward.look_into(model, images), fused(heads)
     layout = forward.layout_of(model, images.shape[1:3])
@@ -93,28 +94,24 @@ def probe_maps(
             "Only attention pooling has a probe; attention_maps shows where the class token or the "
             f'patches look. Received: {model.name}, which has no attention pooling (pool="map").'
         )
-    run, parts = forward.compiled(model, "probe", pool.attention_scores), []
-    for x, count in forward.outputs(model, pool.input, images, batch_size):
-        rows = fuse(forward.to_array(run(x))[:count])[..., 0, layout.learned :]
-        parts.append(rows.reshape(*rows.shape[:-1], *layout.grid))
-    return np.concatenate(parts)
+    run = forward.compiled(model, "probe", pool.attention_scores)
+    parts = forward.outputs(model, pool.input, images, batch_size)
+    scores = np.concatenate([fuse(forward.to_array(run(x))[:count]) for x, count in parts])
+    maps = scores[..., 0, layout.learned :]
+    return maps.reshape(*maps.shape[:-1], *layout.grid)
 
 
 def upsample(maps: ArrayLike, image_size: int | tuple[int, int]) -> np.ndarray:
     """Maps of patches as maps of pixels: (..., rows, columns) -> (..., height, width).
 
-    The value of a patch stands at its centre; in between it is linear. `image_size` is one number
-    or (height, width), in pixels.
+    The value of a patch stands at its centre; in between it is linear. `image_size` is in pixels.
     """
-    maps, size = np.asarray(maps), pair(image_size, "image_size")
+    maps, (height, width) = np.asarray(maps), pair(image_size, "image_size")
     if maps.ndim < 2 or 0 in maps.shape[-2:]:
         raise forward.shape_error("maps", "(..., rows, columns)", maps)
-    maps = maps.astype(np.result_type(maps.dtype, "float32"), copy=False)
-    row, column = (
-        resize_matrix(patches, side, "bilinear").astype(maps.dtype)
-        for side, patches in zip(size, maps.shape[-2:])
-    )
-    return row @ maps @ column.T
+    rows = resize_matrix(maps.shape[-2], height, "bilinear")
+    columns = resize_matrix(maps.shape[-1], width, "bilinear")
+    return (rows @ maps @ columns.T).astype(np.result_type(maps.dtype, "float32"))
 
 
 def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
@@ -122,20 +119,18 @@ def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
 
     Args:
         weights: for each block, in their order, an array of shape (..., heads, tokens, tokens).
-        heads: what makes one of the heads of a block: `"mean"` (the paper), `"max"` or `"min"`.
+        heads: how the heads of a block are fused: `"mean"` (the paper), `"max"` or `"min"`.
 
     Returns:
-        float64 array of shape (..., tokens, tokens): row i holds the share of each token of the
-        input in token i of the output. Rows sum to 1.
+        A float64 array (..., tokens, tokens): row i holds the share of each token of the input in
+        token i of the output. Rows sum to 1.
 
-    Source: Abnar & Zuidema (2020), "Quantifying attention flow in transformers"; Fig. 6 and
-    appendix D.8 of the paper.
+    Source: Abnar & Zuidema (2020), "Quantifying attention flow in transformers"; Fig. 6, D.8.
     """
     result, fuse = None, fused(heads or "mean")
     for attention in weights:
-        attention = np.asarray(attention, "float64")
+        attention, expected = np.asarray(attention, "float64"), "(..., heads, tokens, tokens)"
         if attention.ndim < 3 or attention.shape[-1] != attention.shape[-2]:
-            expected = "(..., heads, tokens, tokens)"
             raise forward.shape_error("weights of each block", expected, attention)
         step = fuse(attention) + np.eye(attention.shape[-1])
         step /= step.sum(axis=-1, keepdims=True)
@@ -161,8 +156,7 @@ def rollout_maps(
         blocks: indices of consecutive blocks; `None` for all.
 
     Returns:
-        float64 array of shape (batch, rows, columns). The values of an image sum to 1 less what
-        comes from learned tokens.
+        A float64 array (batch, rows, columns). An image sums to 1 less what learned tokens give.
     """
     (model, images), fuse = forward.look_into(model, images), fused(heads or "mean")
     layout = forward.layout_of(model, images.shape[1:3])
@@ -179,11 +173,11 @@ def attention_distance(
 ) -> np.ndarray:
     """The distance between the centres of query and key patches, weighted by attention.
 
-    Learned tokens, which stand before the patches, have no place and are left out as queries and
-    as keys; the mean is taken over the patches that ask.
+    Learned tokens, which have no place, are left out as queries and as keys; the mean is taken
+    over the patches that ask.
 
     Args:
-        weights: array of shape (..., tokens, tokens); the last tokens are the patches.
+        weights: (..., tokens, tokens); the last tokens are the patches.
         grid: (rows, columns) of the patches.
         patch_size: int or (height, width) in pixels, from one patch to the next.
         renormalize: whether to divide a row by its attention to patches. `False` counts attention
@@ -191,7 +185,7 @@ def attention_distance(
             representations" of keras.io does.
 
     Returns:
-        float64 array of shape (...), in pixels.
+        A float64 array (...), in pixels.
 
     Source: the paper's Fig. 7 right and 11.
     """
@@ -202,8 +196,8 @@ def attention_distance(
     weights = weights[..., -patches:, -patches:].astype("float64")
     height, width = pair(patch_size, "patch_size")
     row, column = np.divmod(np.arange(patches), grid[1])
-    rows, columns = row[:, None] - row, column[:, None] - column
-    distance = (weights * np.hypot(rows * float(height), columns * float(width))).sum(axis=-1)
+    pixels = np.hypot((row[:, None] - row) * height, (column[:, None] - column) * width)
+    distance = (weights * pixels).sum(axis=-1)
     if renormalize:
         total = weights.sum(axis=-1)
         # All attention of a patch may go to learned tokens: then it looks nowhere.
@@ -218,25 +212,17 @@ def attention_distances(
     renormalize: bool = True,
     batch_size: int = 8,
 ) -> np.ndarray:
-    """`attention_distance` of each block and head for each image.
+    """`attention_distance` of each block and head for each image, float64, in pixels of the input.
 
-    The paper averages over 128 images: `attention_distances(model, images).mean(axis=1)`.
-
-    Args:
-        model, images, blocks, batch_size: as in `attention_weights`.
-        renormalize: as in `attention_distance`.
-
-    Returns:
-        float64 array of shape (blocks, images, heads), in pixels of the model's input.
+    The shape is (blocks, images, heads). The paper averages over 128 images:
+    `attention_distances(model, images).mean(axis=1)`. Arguments are as in `attention_weights`.
     """
     model, images = forward.look_into(model, images)
     layout = forward.layout_of(model, images.shape[1:3])
-
-    def distance(attention):
-        return attention_distance(attention, layout.grid, layout.stride, renormalize)
-
+    place = {"grid": layout.grid, "patch_size": layout.stride, "renormalize": renormalize}
+    distance = functools.partial(attention_distance, **place)
     parts = iterate_attention(model, images, blocks, batch_size, distance)
-    return np.concatenate([np.stack(blocks) for blocks in parts], axis=1)
+    return np.concatenate([np.stack(of_blocks) for of_blocks in parts], axis=1)
 
 
 def iterate_attention(model, images, blocks, batch_size, reduce):
@@ -247,14 +233,9 @@ def iterate_attention(model, images, blocks, batch_size, reduce):
     model, images = forward.look_into(model, images)
     chosen = forward.transformer_blocks(model, blocks)
     # The tokens before every block, so that one program serves all choices of blocks.
-    every = forward.transformer_blocks(model)
-    entering = {block.name: keras.tree.flatten(block.input) for block in every}
-
-    def scores_of(block):
-        return lambda x, *positions: block.attention_scores(x, **named(block, *positions))
-
+    entering = {b.name: keras.tree.flatten(b.input) for b in forward.transformer_blocks(model)}
     scores = {
-        block.name: forward.compiled(model, f"attention {block.name}", scores_of(block))
+        block.name: forward.compiled(model, f"attention {block.name}", BlockAttention(block).call)
         for block in chosen
     }
     for tokens, count in forward.outputs(model, entering, images, batch_size):

@@ -39,27 +39,25 @@ def patch_components(
 ) -> PatchComponents:
     """The first principal components of the patch tokens of all images: a `PatchComponents`.
 
-    They are fitted to the patches of all images together, so that what is alike in two images has
-    alike values; `plot_components` makes colours of them. Learned tokens are left out. The sign of
-    a component is arbitrary: here the first is larger inside the images than at their borders, and
-    each other one is positive where it is farthest from 0.
+    They are fitted to all images together, so that what is alike has alike values. Learned tokens
+    are left out. The sign of a component is arbitrary: here the first is larger inside the images
+    than at their borders, and each other one is positive where it is farthest from 0.
 
     Args:
         model, images, batch_size: as in `attention_weights`.
         count: how many components.
         block: index of the block after which the tokens are taken.
-        foreground: `None` for all patches; a number, such as 0, for those whose first component is
-            above it, to which new components are then fitted, as the authors remove the
-            background; or a boolean array (images, rows, columns).
+        foreground: the patches that components are fitted to: `None` for all; a boolean array
+            (images, rows, columns); or a number, such as 0, for those whose first component is
+            above it, as the authors remove the background.
         norm: whether the model's last norm is applied to the tokens, as in the authors' features;
             a norm that follows the pooling never is.
 
     Raises:
-        ValueError: more components than a token has values; no patch, or patches that are all
-            alike, in the foreground; images that the model does not take.
+        ValueError: more components than a token has values; a foreground of no patches, or of
+            patches that are all alike; images that the model does not take.
 
-    Source: Oquab et al. (2024), "DINOv2: learning robust visual features without supervision",
-    Fig. 1.
+    Source: Oquab et al. (2024), "DINOv2: learning robust visual features", Fig. 1.
     """
     model, images = forward.look_into(model, images)
     (tokens,) = patch_tokens(model, images, [block], norm, batch_size)
@@ -73,12 +71,12 @@ def patch_tokens(model, images, blocks, norm=True, batch_size=8):
 
     `images` are what `forward.as_inputs` returns; `norm` is as in `patch_components`.
     """
-    chosen = forward.transformer_blocks(model, blocks)
+    outputs = [block.output for block in forward.transformer_blocks(model, blocks)]
     layout, last = forward.layout_of(model, images.shape[1:3]), final_norm(model) if norm else None
     normalise = forward.compiled(model, "norm", last) if last else lambda x: x
     batches = [
         [forward.to_array(normalise(x))[:size, layout.learned :] for x in tokens]
-        for tokens, size in forward.outputs(model, [b.output for b in chosen], images, batch_size)
+        for tokens, size in forward.outputs(model, outputs, images, batch_size)
     ]
     shape = (len(images), *layout.grid, model.variant.width)
     return [np.concatenate(parts).astype("float64").reshape(shape) for parts in zip(*batches)]
@@ -86,27 +84,21 @@ def patch_tokens(model, images, blocks, norm=True, batch_size=8):
 
 def components_of(tokens, count=3, foreground=None):
     """The `PatchComponents` of what `patch_tokens` gives for a block."""
-    mask = np.ones(tokens.shape[:3], bool)
-    if foreground is not None and np.ndim(foreground) == 0:
-        mask = _fitted(tokens, mask, 1)[0][..., 0] > foreground
-    elif foreground is not None:
-        given = np.asarray(foreground)
-        if given.shape != mask.shape or given.dtype != bool:
-            raise ValueError(
-                f"foreground must be a number or booleans of shape {mask.shape}. Received: "
-                f"shape {given.shape}, dtype {given.dtype}."
-            )
-        mask = given
+    everywhere = np.ones(tokens.shape[:3], bool)
+    mask = everywhere if foreground is None else np.asarray(foreground)
+    if mask.ndim == 0:
+        mask = _fitted(tokens, everywhere, 1)[0][..., 0] > foreground
+    elif mask.shape != everywhere.shape or mask.dtype != bool:
+        raise ValueError(
+            f"foreground must be a number or booleans of shape {everywhere.shape}. Received: "
+            f"shape {mask.shape}, dtype {mask.dtype}."
+        )
     values, explained = _fitted(tokens, mask, count)
     return PatchComponents(np.where(mask[..., None], values, np.nan), mask, explained)
 
 
 def component_colors(components):
-    """The first three components as red, green and blue, (images, rows, columns, 3), 0 to 1.
-
-    Each goes from the lowest to the highest hundredth of its values in the foreground of all
-    images; the background is black.
-    """
+    """The colours of `plot_components`, (images, rows, columns, 3), 0 to 1."""
     values, mask = np.asarray(components.values)[..., :3], np.asarray(components.foreground)
     low, high = np.percentile(values[mask], (1, 99), axis=0)
     colors = ((values - low) / np.where(high > low, high - low, 1.0)).clip(0, 1)
@@ -116,7 +108,8 @@ def component_colors(components):
 def _fitted(tokens, mask, count):
     """Components of all patches, fitted to those of the mask, and their shares of the variance."""
     chosen = tokens[mask]
-    centred = chosen - chosen.mean(axis=0) if len(chosen) else chosen
+    mean = chosen.mean(axis=0) if len(chosen) else 0.0
+    centred = chosen - mean
     if not centred.any():
         raise ValueError(
             "Components need patches that differ; choose another foreground. Received: "
@@ -124,15 +117,20 @@ def _fitted(tokens, mask, count):
         )
     power, vectors = np.linalg.eigh(centred.T @ centred)
     power = power[::-1].clip(0)
-    values = (tokens - chosen.mean(axis=0)) @ vectors[:, ::-1][:, :count]
-    shown = values[mask]
-    signs = np.sign(shown[np.abs(shown).argmax(axis=0), np.arange(count)])
+    values = (tokens - mean) @ vectors[:, ::-1][:, :count]
+    signs = _signs(values[mask])
     border = np.ones(mask.shape, bool)
     border[:, 1:-1, 1:-1] = False
     inside, outside = (values[mask & part][:, 0] for part in (~border, border))
     if len(inside) and len(outside) and inside.mean() != outside.mean():
         signs[0] = np.sign(inside.mean() - outside.mean())
-    return values * np.where(signs == 0, 1.0, signs), power[:count] / power.sum()
+    return values * signs, power[:count] / power.sum()
+
+
+def _signs(values):
+    """The sign of the value farthest from 0 in each column; 1 for a column of zeros."""
+    signs = np.sign(np.take_along_axis(values, np.abs(values).argmax(axis=0)[None], axis=0)[0])
+    return np.where(signs == 0, 1.0, signs)
 
 
 class FilterComponents(typing.NamedTuple):
@@ -152,7 +150,7 @@ def filter_components(model: keras.Model, count: int = 28) -> FilterComponents:
 
     Each of the D columns of E is a filter over the P x P x C values of a patch. Their mean is
     subtracted. The sign of a component has no meaning; here its largest value is positive. In a
-    hybrid, a BiT or another convolutional network the filters are those of its first convolution.
+    convolutional network, as a hybrid or a BiT, they are the filters of its first convolution.
 
     Args:
         model: a `VisionTransformer`, `BiT`, or another Keras model with a convolution.
@@ -167,10 +165,9 @@ def filter_components(model: keras.Model, count: int = 28) -> FilterComponents:
     shape, rows = filters.shape[:-1], filters.reshape(-1, filters.shape[-1]).T
     rows = rows - rows.mean(axis=0)
     _, singular, components = np.linalg.svd(rows, full_matrices=False)
-    largest = np.abs(components).argmax(axis=1)
-    components *= np.sign(components[np.arange(len(components)), largest])[:, None]
+    components *= _signs(components.T)[:, None]
     power = singular**2
-    explained = power / power.sum() if power.sum() else power
+    explained = power / (power.sum() or 1.0)
     return FilterComponents(components[:count].reshape(-1, *shape), explained[:count])
 
 
@@ -189,8 +186,7 @@ def pixel_filters(model):
             if kernels:
                 return forward.to_array(kernels[0]).astype("float64")
     raise ValueError(
-        "A model with a patch embedding or a convolution over pixels is needed. Received: "
-        f"{type(model).__name__} {getattr(model, 'name', '')!r}."
+        f"A model with filters over pixels is needed. Received: {forward.described(model)}."
     )
 
 

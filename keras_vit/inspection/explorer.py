@@ -20,13 +20,13 @@ from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
 from keras_vit.inspection.attention import attention_distance, iterate_attention, rollout
 from keras_vit.inspection.components import component_colors, components_of, patch_tokens
+from keras_vit.inspection.figures import as_picture
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.inspection.similarity import position_similarity
 from keras_vit.models import VisionTransformer
 from keras_vit.text import visible
 from keras_vit.writing import output_place, write_text
 
-HERE = importlib.resources.files("keras_vit.inspection")  # also in a zip file
 LEVELS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8)  # of stored attention, as many as fit
 
 
@@ -44,9 +44,8 @@ def explore(
     The page is one file that works without a network, by mouse, touch and keyboard: attention of
     every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
     principal components of the patches after every block, attention distance (Fig. 7 right) and
-    the similarity of positions (Fig. 7 centre). Two images, or two models, stand side by side with
-    one selection for both. Attention is stored in as many levels as fit, see `quantize`;
-    everything else comes from the exact weights.
+    the similarity of positions (Fig. 7 centre). Two images, or two models, stand side by side.
+    Attention is stored in as many levels as fit; all else comes from the exact weights.
 
     Args:
         model: a `VisionTransformer`; or a dict from names to models, to be compared.
@@ -58,8 +57,8 @@ def explore(
         megabytes: the largest size of the file for each image and model.
 
     Raises:
-        ValueError: no model; a model without attention; a block that does not exist; images that a
-            model does not take; or more attention than fits.
+        ValueError: no model, or one without attention or without a block; images that a model does
+            not take; or more attention than fits.
     """
     output_place(path)
     positive_float(megabytes, "megabytes")
@@ -71,12 +70,27 @@ def explore(
         given = forward.floats_of(one, images)
         network, x = forward.look_into(one, given)
         index["images"] = _titles(images, len(x))
-        shown = _index(one.name if name is None else name, network, x, blocks)
-        parts[f"positions-{m}"] = _positions(network, forward.layout_of(network, x.shape[1:3]))
-        looks = _looks(network, x, blocks, _predictions(one, given, top, class_names))
-        index["models"].append({**shown, "looks": [look for look, _, _ in looks]})
+        layout = forward.layout_of(network, x.shape[1:3])
+        every = forward.transformer_blocks(network)
+        chosen = forward.transformer_blocks(network, blocks)
+        parts[f"positions-{m}"] = _positions(network, layout)
+        looks = _looks(network, x, blocks, layout, _predictions(one, given, top, class_names))
         for i, (_, part, attention) in enumerate(looks):
             parts[f"look-{m}-{i}"], codes[m, i] = part, attention
+        index["models"].append(
+            {
+                "name": visible(one.name if name is None else name),
+                "rows": layout.grid[0],
+                "columns": layout.grid[1],
+                "learned": layout.learned,
+                "names": layout.names,
+                "height": x.shape[1],
+                "width": x.shape[2],
+                "blocks": [every.index(block) for block in chosen],
+                "heads": chosen[0].attention.num_heads,
+                "looks": [look for look, _, _ in looks],
+            }
+        )
     limit = megabytes * 1e6 - (len(_page(index, parts)) + 1000) / len(codes)
     for (m, i), attention in codes.items():
         levels, text = fit(attention, limit)
@@ -94,31 +108,23 @@ def explore(
     return pathlib.Path(path)
 
 
-def _index(name, model, x, blocks):
-    """What the page says of a model."""
-    layout = forward.layout_of(model, x.shape[1:3])
-    names = [block.name for block in forward.transformer_blocks(model)]
-    chosen = forward.transformer_blocks(model, blocks)
-    return {
-        "name": visible(name),
-        "rows": layout.grid[0],
-        "columns": layout.grid[1],
-        "learned": layout.learned,
-        "names": layout.names,
-        "height": x.shape[1],
-        "width": x.shape[2],
-        "blocks": [names.index(block.name) for block in chosen],
-        "heads": chosen[0].attention.num_heads,
-    }
-
-
-def _looks(model, x, blocks, predictions):
+def _looks(model, x, blocks, layout, predictions):
     """For each image: what the page reads at once, what it reads when needed, and codes."""
-    colors, explained = _components(model, x, blocks)
-    looks = []
-    for i, (answers, relevance) in enumerate(predictions):
-        codes, scales, distances, joint = _attention(model, x[i : i + 1], blocks)
-        joint_codes, joint_scales = quantize(joint)
+
+    def reduce(attention):  # of one image
+        distances = attention_distance(attention[0], layout.grid, layout.stride)
+        return *quantize(attention[0]), distances, attention.mean(axis=1)
+
+    try:
+        components = [components_of(tokens) for tokens in patch_tokens(model, x, blocks)]
+        explained = [np.round(one.explained, 4).tolist() for one in components]
+        colors = np.stack([_bytes(component_colors(one)) for one in components], axis=1)
+    except ValueError:  # patches that are all alike
+        explained, colors = None, None
+    looks, of_images = [], iterate_attention(model, x, blocks, 1, reduce)
+    for i, (of_blocks, (answers, relevance)) in enumerate(zip(of_images, predictions)):
+        codes, scales, distances, means = zip(*of_blocks)
+        joint_codes, joint_scales = quantize(rollout(means))
         look = {
             "picture": _picture(x[i], model),
             "predictions": answers,
@@ -130,23 +136,15 @@ def _looks(model, x, blocks, predictions):
             "rollout": deflated(joint_codes),
             "rolloutScales": deflated(joint_scales),
             "relevance": relevance,
-            "components": None if colors is None else deflated(colors[:, i]),
+            "components": None if colors is None else deflated(colors[i]),
         }
-        looks.append((look, part, codes))
+        looks.append((look, part, np.stack(codes)))
     return looks
 
 
-def _components(model, x, blocks):
-    """Colours of the patches after each block, (blocks, images, rows, columns, 3), and shares.
-
-    None for patches that are all alike.
-    """
-    try:
-        components = [components_of(tokens) for tokens in patch_tokens(model, x, blocks)]
-    except ValueError:
-        return None, None
-    colors = [np.rint(255 * component_colors(one)).astype("uint8") for one in components]
-    return np.stack(colors), [np.round(one.explained, 4).tolist() for one in components]
+def _bytes(values):
+    """Numbers from 0 to 1 as bytes."""
+    return np.rint(255 * values).astype("uint8")
 
 
 def _titles(images, count):
@@ -160,8 +158,9 @@ def _titles(images, count):
 
 def _page(index, parts):
     """The template with all in it: first index and pictures, last what takes long to read."""
+    here = importlib.resources.files("keras_vit.inspection")  # also in a zip file
     names = ("explorer.html", "explorer.css", "explorer_data.js", "explorer.js")
-    template, css, *scripts = ((HERE / name).read_text("utf-8") for name in names)
+    template, css, *scripts = ((here / name).read_text("utf-8") for name in names)
     blanks = {
         "css": css,
         "js": "\n".join(scripts),
@@ -180,33 +179,15 @@ def _json(data):
     return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
 
 
-def _attention(model, image, blocks):
-    """Codes and scales of each block, distances of its heads, and the rollout, of one image."""
-    layout = forward.layout_of(model, image.shape[1:3])
-
-    def reduce(attention):
-        attention = attention[0]
-        distance = attention_distance(attention, layout.grid, layout.stride)
-        return *quantize(attention), distance, attention.mean(axis=0)
-
-    (of_blocks,) = iterate_attention(model, image, blocks, 1, reduce)
-    codes, scales, distances, means = zip(*of_blocks)
-    joint = rollout(mean[None] for mean in means)
-    return np.stack(codes), np.stack(scales), np.stack(distances), joint
-
-
 def _picture(image, model):
     """A preprocessed image as the URL of a PNG."""
     import PIL.Image
 
     recipe = getattr(model, "preprocessing", None)
-    if recipe is None or len(recipe.mean) not in (1, image.shape[-1]):
-        image = (image - image.min()) / (np.ptp(image) or 1.0)
-    else:
-        image = image * np.array(recipe.std) + np.array(recipe.mean)
-    image = image if image.shape[-1] == 3 else np.repeat(image[..., :1], 3, axis=-1)
-    file = io.BytesIO()
-    PIL.Image.fromarray(np.rint(image.clip(0, 1) * 255).astype("uint8")).save(file, "PNG")
+    if recipe is not None and len(recipe.mean) in (1, image.shape[-1]):
+        image = (image * np.array(recipe.std) + np.array(recipe.mean)).clip(0, 1)
+    image = as_picture(image)
+    PIL.Image.fromarray(_bytes(image)).save(file := io.BytesIO(), "PNG")
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
@@ -216,49 +197,33 @@ def _positions(model, layout):
         similarity = position_similarity(model)
     except ValueError:
         return None
-    if similarity.shape[:2] != layout.grid:
-        return None  # images of another size than the table
-    return deflated(np.rint((similarity + 1) * 127.5).astype("uint8"))
+    of_these = similarity.shape[:2] == layout.grid  # or the images have another size
+    return deflated(_bytes((similarity + 1) / 2)) if of_these else None
 
 
 def _predictions(model, images, top, class_names):
     """For each image its likeliest classes, or its values, and the relevance for each.
 
-    Of several heads these stand one after the other, each with the name of its head.
+    Those of several heads stand one after the other, each with the name of its head.
     """
-    heads = heads_of(model) or {None: model}
-    of_images = [([], []) for _ in images]
-    for head, given in for_each(heads, class_names=class_names).items():
+    heads, of_images = heads_of(model) or {None: model}, [([], []) for _ in images]
+    for head, options in for_each(heads, class_names=class_names).items():
+        one, before = heads[head], "" if head is None else f"{visible(head)}: "
+        if getattr(one, "num_classes", None) == 0 or len(one.output_shape) != 2:
+            continue
         with errors_of(head):
-            of_head = _of_head(heads[head], images, top, **given)
-        before = "" if head is None else f"{visible(head)}: "
-        for (answers, maps), (more_answers, more_maps) in zip(of_images, of_head):
-            answers += [{**one, "label": before + one["label"]} for one in more_answers]
-            maps += more_maps
+            teller = Teller(one, top, **options)
+            # Of two names for one sigmoid, that of its probability.
+            teller.names = teller.names[-one.output_shape[1] :]
+            outputs = forward.outputs(one, one.outputs, images, 8)
+            rows = teller.tell(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
+            rows = [row[:top] for row in rows]  # of a regression all values are told
+            ranks = [relevance_maps(one, images, [x.index for x in rank]) for rank in zip(*rows)]
+        field = "value" if teller.reading.name == "values" else "probability"
+        for i, ((answers, maps), row) in enumerate(zip(of_images, rows)):
+            answers += [{"label": before + visible(x.label), field: round(x[2], 6)} for x in row]
+            maps += [deflated(_bytes(m[i] / (m[i].max() or 1.0))) for m in ranks]
     return of_images
-
-
-def _of_head(model, images, top, class_names=None):
-    """`_predictions` of a model with one output."""
-    shape = model.output_shape
-    if getattr(model, "num_classes", None) == 0 or len(shape) != 2:
-        return [([], [])] * len(images)
-    teller = Teller(model, top, class_names)
-    # Of two names for one sigmoid, that of its probability.
-    teller.names = teller.names[-shape[1] :]
-    outputs = forward.outputs(model, model.outputs, images, 8)
-    told = teller.tell(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
-    told = [best[:top] for best in told]  # of a regression all values are told
-    indices = np.array([[one.index for one in best] for best in told])
-    maps = [relevance_maps(model, images, column) for column in indices.T]
-    field = "value" if teller.reading.name == "values" else "probability"
-    return [
-        (
-            [{"label": visible(label), field: round(number, 6)} for label, _, number in best],
-            [deflated(np.rint(255 * m[i] / (m[i].max() or 1.0)).astype("uint8")) for m in maps],
-        )
-        for i, best in enumerate(told)
-    ]
 
 
 def quantize(weights):
@@ -282,8 +247,7 @@ def coarser(codes, levels):
 def fit(codes, limit):
     """(levels, text): the finest levels whose codes take `limit` bytes of text, or the coarsest."""
     for levels in LEVELS:
-        text = deflated(coarser(codes, levels))
-        if len(text) <= limit:
+        if len(text := deflated(coarser(codes, levels))) <= limit:
             break
     return levels, text
 

@@ -2,12 +2,15 @@
 
 import functools
 import io
+import os
 
 import numpy as np
 
 from keras_vit.checks import needs_extra
 from keras_vit.text import visible
 from keras_vit.writing import save_figure
+
+FilePath = str | os.PathLike[str] | None  # where a figure is written; `None` for nowhere
 
 
 def new_figure(size):
@@ -21,9 +24,8 @@ def new_figure(size):
 
 
 def _as_png(figure):
-    with io.BytesIO() as file:
-        figure.savefig(file, format="png", dpi=figure.dpi, bbox_inches="tight")
-        return file.getvalue()
+    figure.savefig(file := io.BytesIO(), format="png", dpi=figure.dpi, bbox_inches="tight")
+    return file.getvalue()
 
 
 def places(figure, rows, columns, **options):
@@ -39,10 +41,10 @@ def pairs_of_places(count, width, height, title):
 
     `width` and `height` of a pair, and the height of the figure's title, are in inches.
     """
-    in_a_row = min(4, count)
-    rows = -(-count // in_a_row)
-    figure = new_figure((width * in_a_row, height * rows + title))
-    return figure, places(figure, rows, 2 * in_a_row).reshape(-1, 2)
+    columns = min(4, count)
+    rows = -(-count // columns)
+    figure = new_figure((width * columns, height * rows + title))
+    return figure, places(figure, rows, 2 * columns).reshape(-1, 2)
 
 
 def as_picture(image):

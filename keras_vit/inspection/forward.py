@@ -21,12 +21,10 @@ _LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to flo
 def as_inputs(model, images):
     """Images ready for the model: floats as they are, all others preprocessed as its weights ask.
 
-    Raises:
-        ValueError: another shape, no images, or values that no preprocessed image has.
+    Values that no preprocessed image has are a ValueError.
     """
     images = floats_of(model, images)
-    largest = np.abs(images).max()
-    if not largest <= _LARGEST:
+    if not (largest := np.abs(images).max()) <= _LARGEST:
         raise ValueError(
             "Float images must be preprocessed, as keras_vit.preprocess(images, model) does; bytes "
             f"may be uint8. Received: floats with a largest absolute value of {largest:.4g}."
@@ -42,23 +40,22 @@ def look_into(model, images):
 
 def floats_of(model, images):
     """Images as `as_inputs` has them, of values that layers before a network may still change."""
-    if keras.ops.is_tensor(images):
-        images = to_array(images)
+    images = to_array(images) if keras.ops.is_tensor(images) else images
     if not (isinstance(images, np.ndarray) and images.dtype.kind == "f"):
         return preprocess(images, model)
-    check_shape(model, images)
     if not len(images):
         raise ValueError("There must be at least one image. Received: none.")
+    check_shape(model, images)
     return images
 
 
 def check_shape(model, images):
     """Raises a ValueError where a model does not take images of this shape."""
     expected = getattr(model, "input_shape", None)
-    if isinstance(expected, tuple) and (
-        images.ndim != len(expected)
-        or any(side not in (None, real) for side, real in zip(expected[1:], images.shape[1:]))
-    ):
+    if not isinstance(expected, tuple):
+        return
+    sides = zip(expected[1:], images.shape[1:])
+    if images.ndim != len(expected) or any(side not in (None, real) for side, real in sides):
         raise ValueError(
             f"{model.name} takes images of shape {('batch', *expected[1:])}; one image is "
             "images[None], and keras_vit.preprocess(images, model) resizes. Received: shape "
@@ -74,33 +71,32 @@ def shape_error(name, expected, array):
 def transformer_blocks(model, blocks=None):
     """The chosen blocks of a model, in the order asked for; `None` for all."""
     model = network_of(model)
-    layers = getattr(model, "layers", ())
-    layers = [layer for layer in layers if isinstance(layer, TransformerBlock)]
-    count = len(layers)
+    has_graph = getattr(model, "inputs", None) is not None
+    layers = [x for x in model.layers if isinstance(x, TransformerBlock)] if has_graph else []
+    if not layers:
+        raise ValueError(
+            f"A model with Transformer blocks is needed. Received: {described(model)}, which has 0 "
+            "Transformer blocks in its graph."
+        )
+    _check_whole(model)
+    if blocks is None:
+        return layers
     try:
-        blocks = [operator.index(i) for i in (range(count) if blocks is None else blocks)]
+        blocks = [operator.index(i) for i in blocks]
     except TypeError as error:
         raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.") from error
-    if not layers or getattr(model, "inputs", None) is None:
-        raise ValueError(
-            "A model with Transformer blocks is needed. Received: "
-            f"{type(model).__name__} {getattr(model, 'name', '')!r}, which has 0 Transformer "
-            "blocks in its graph."
-        )
     if not blocks:
         raise ValueError("blocks must hold at least one index, or be None. Received: blocks=[].")
-    check_indices(model, count, "Transformer blocks", blocks=blocks)
-    _check_whole(model)
+    check_indices(model, len(layers), "Transformer blocks", "blocks", blocks)
     return [layers[index] for index in blocks]
 
 
-def check_indices(model, count, noun, **argument):
+def check_indices(model, count, noun, argument, indices):
     """Raises a ValueError where an argument holds an index that is none of a model's parts."""
-    ((name, indices),) = argument.items()
     if not all(-count <= index < count for index in np.ravel(indices)):
         raise ValueError(
             f"{model.name} has {count} {noun}, so indices go from {-count} to {count - 1}. "
-            f"Received: {name}={indices}."
+            f"Received: {argument}={indices}."
         )
 
 
@@ -110,9 +106,13 @@ def network_of(model):
     return backbone(model) if has_one else model
 
 
+def described(model):
+    """The class and the name of a model, for an error."""
+    return f"{type(model).__name__} {getattr(model, 'name', '')!r}"
+
+
 def _check_whole(model):
-    merged = getattr(model, "token_merging", 0)
-    if any(merged) if isinstance(merged, (tuple, list)) else merged:
+    if np.any(merged := getattr(model, "token_merging", 0)):
         raise ValueError(
             "Merged tokens have no place in the image. Received: a model with token_merging="
             f"{merged}; look into keras_vit.merge_tokens(model, 0)."
@@ -151,26 +151,20 @@ class Layout(typing.NamedTuple):
     def query_rows(self, matrix, query=None):
         """Rows of (..., tokens, tokens), laid out on the grid: shape (..., rows, columns).
 
-        The rows of `matrix` (attention, rollout or relevance) belong to the tokens that ask;
-        `query` is as in `attention_maps`.
+        Rows belong to the tokens that ask; `query` is as in `attention_maps`.
         """
         matrix = np.asarray(matrix)
         if matrix.ndim < 2 or matrix.shape[-2:] != (self.tokens, self.tokens):
             raise shape_error("matrix", f"(..., {self.tokens}, {self.tokens})", matrix)
         rows = matrix[..., self.learned :]
-        if query is None:
-            query = "class" if self.class_token else "mean"
-        if query == "mean":
+        if query == "mean" or (query is None and not self.class_token):
             rows = rows[..., self.learned :, :].mean(axis=-2)
         else:
-            rows = rows[..., self.token(query), :]
+            rows = rows[..., self.token("class" if query is None else query), :]
         return rows.reshape(*rows.shape[:-1], *self.grid)
 
     def token(self, query):
-        """The number of the token that `query` names.
-
-        It is `"class"`, `"distillation"`, (row, column), or a number.
-        """
+        """The number of a token: of `"class"`, `"distillation"`, (row, column), or a number."""
         if isinstance(query, (tuple, list)) and len(query) == 2:
             if all(0 <= q < side for q, side in zip(query, self.grid)):
                 return self.learned + int(query[0]) * self.grid[1] + int(query[1])
@@ -179,11 +173,11 @@ class Layout(typing.NamedTuple):
                 return self.names.index(f"{query} token")
         elif not isinstance(query, bool) and 0 <= query < self.tokens:
             return int(query)
+        words = [name.removesuffix(" token") for name in self.names if name.endswith(" token")]
         raise ValueError(
-            f"query must be {'class, ' if self.class_token else ''}"
-            f"{'distillation, ' if self.distillation else ''}mean, (row, column) of one of "
-            f"{self.grid[0]} x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. "
-            f"Received: query={query!r}."
+            f"query must be {', '.join([*words, 'mean'])}, (row, column) of one of {self.grid[0]} "
+            f"x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. Received: "
+            f"query={query!r}."
         )
 
 
@@ -196,8 +190,7 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
     v = getattr(model, "variant", None)
     if not hasattr(v, "learned_tokens"):
         raise ValueError(
-            "A VisionTransformer is needed, whose tokens are patches. Received: "
-            f"{type(model).__name__} {getattr(model, 'name', '')!r}."
+            f"A VisionTransformer is needed, with patches as tokens. Received: {described(model)}."
         )
     _check_whole(model)
     grid = v.grid(image_size or model.image_size)
@@ -212,25 +205,20 @@ def batches(images, batch_size):
     size = min(positive_int(batch_size, "batch_size"), len(images))
     for start in range(0, len(images), size):
         batch = images[start : start + size]
-        filling = np.repeat(batch[-1:], size - len(batch), axis=0)
-        yield (np.concatenate([batch, filling]) if len(filling) else batch), len(batch)
+        yield np.resize(batch, (size, *batch.shape[1:])), len(batch)  # filled by its own images
 
 
 def graph(model, tensors):
     """The model from the inputs of a model to tensors of its graph."""
     if getattr(model, "inputs", None) is None:
         raise ValueError(
-            "A Functional model, or a Sequential one that is built, is needed. Received: "
-            f"{type(model).__name__} {model.name!r}."
+            f"A built Functional or Sequential model is needed. Received: {described(model)}."
         )
     return keras.Model(model.inputs, tensors)
 
 
 def outputs(model, tensors, images, batch_size):
-    """(values, count) for each of `batches`: the values of tensors of a model's graph.
-
-    The values are nested in lists as the tensors are.
-    """
+    """(values, count) for each of `batches`: the values of tensors of a model's graph."""
     flat = keras.tree.flatten(tensors)
     tapped = graph(model, flat)
     run = compiled(model, tuple(map(id, flat)), lambda x: tapped([x], training=False))
@@ -242,9 +230,8 @@ def outputs(model, tensors, images, batch_size):
 def compiled(model, key, function):
     """A function of arrays that reads the model's variables, run without gradients being kept.
 
-    On JAX it is compiled once for a model, its variables and a `key`. The variables are arguments,
-    for their values may change between calls. The function must not refer to the model itself,
-    which could then never be freed.
+    On JAX it is compiled once for a model, its variables, whose values may change, and a `key`. It
+    must not refer to the model itself, which could then never be freed.
     """
     if keras.backend.backend() == "torch":
         import torch
@@ -269,26 +256,34 @@ def compiled(model, key, function):
     return run
 
 
-def gradients(function, arrays):
-    """(gradients, result) of a function of a list of tensors that returns (number, result)."""
+def gradients(logits, arrays, hot):
+    """(gradients of the logits that `hot` chooses by some arrays, what `logits` returns).
+
+    `logits` is a function of the list of arrays and returns a list: the logits and perhaps more.
+    """
+
+    def chosen(tensors):
+        results = logits(tensors)
+        return keras.ops.sum(keras.ops.multiply(results[0], hot)), results
+
     tensors = [keras.ops.convert_to_tensor(array) for array in arrays]
     if keras.backend.backend() == "jax":
         import jax
 
-        return jax.grad(function, has_aux=True)(tensors)
+        return jax.grad(chosen, has_aux=True)(tensors)
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(tensors)
-            number, result = function(tensors)
-        return tape.gradient(number, tensors), result
+            number, results = chosen(tensors)
+        return tape.gradient(number, tensors), results
     import torch
 
     with torch.enable_grad():
         tensors = [tensor.detach().requires_grad_() for tensor in tensors]
-        number, result = function(tensors)
-        return torch.autograd.grad(number, tensors), result
+        number, results = chosen(tensors)
+        return torch.autograd.grad(number, tensors), results
 
 
 def to_array(tensor):

@@ -3,7 +3,6 @@
 Functions return the matplotlib figure, and write it to `path` if that is given.
 """
 
-import os
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -12,24 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice
+from keras_vit.inspection import figures
 from keras_vit.inspection.attention import upsample
 from keras_vit.inspection.components import PatchComponents, component_colors
-from keras_vit.inspection.figures import (
-    as_picture,
-    color_bar,
-    finish,
-    new_figure,
-    pairs_of_places,
-    places,
-    show,
-)
+from keras_vit.inspection.figures import FilePath, as_picture, finish, places, show
 from keras_vit.inspection.forward import Layout, shape_error
 
 
 def plot_maps(
     images: ArrayLike,
     maps: ArrayLike,
-    path: str | os.PathLike[str] | None = None,
+    path: FilePath = None,
     titles: Sequence[str] | None = None,
     unit: str = "value of the patch",
     style: str = "overlay",
@@ -41,7 +33,7 @@ def plot_maps(
             to be visible. Not files: the maps belong to what `keras_vit.preprocess` makes of them.
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
             drawn on one scale for each image.
-        path: the picture to write, whose ending decides the format; `None` writes no file.
+        path: the picture to write, whose ending decides the format; `None` for none.
         titles: k names of the maps.
         unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
@@ -61,7 +53,7 @@ def plot_maps(
     if maps.ndim != 4 or len(maps) != len(images):
         expected = "(n, rows, columns) or (n, k, rows, columns)"
         raise shape_error(f"maps of n={len(images)} images", expected, maps)
-    titles = list(titles or [""] * maps.shape[1])
+    titles = [textwrap.fill(title, 24) for title in titles or [""] * maps.shape[1]]
     if len(titles) != maps.shape[1]:
         raise ValueError(
             f"There must be a title for each of the {maps.shape[1]} maps of an image. Received: "
@@ -69,15 +61,13 @@ def plot_maps(
         )
     count = 1 + maps.shape[1]
     columns = count if count <= 5 else min(5, int(np.ceil(np.sqrt(1.6 * count))))
-    rows = -(-count // columns)
-    titles = [textwrap.fill(title, 24) for title in titles]
-    lines = 1 + max(title.count("\n") for title in titles)
+    rows, lines = -(-count // columns), 1 + max(title.count("\n") for title in titles)
     shapes = [np.clip(image.shape[0] / image.shape[1], 0.3, 3) for image in images]
     heights = [(1.9 * shape + 0.16 * lines + 0.1) * rows for shape in shapes]
-    figure = new_figure((2.1 * columns + 0.9, sum(heights)))
+    figure = figures.new_figure((2.1 * columns + 0.9, sum(heights)))
     # One grid for all images, or a longer number at a colour bar would shift the columns of one.
-    grid = places(figure, rows * len(images), columns, height_ratios=np.repeat(heights, rows))
-    grids = grid.reshape(len(images), rows, columns)
+    grids = places(figure, rows * len(images), columns, height_ratios=np.repeat(heights, rows))
+    grids = grids.reshape(len(images), rows, columns)
     for grid, picture, of_image in zip(grids, map(as_picture, images), maps):
         first, *others = grid.ravel()
         show(first, picture, picture)
@@ -87,9 +77,9 @@ def plot_maps(
         for axes, values, title in zip(others, of_image, titles):
             drawn = _lay_over(axes, picture, values, float(largest) or 1.0, style)
             axes.set_title(title, fontsize=9)
-        extend = "max" if style == "spotlight" else "neither"
-        options = {"extend": extend, "panchor": False, "aspect": 20 * rows}
-        color_bar(figure, drawn, grid[:, -1].tolist(), unit, **options)
+        options = {"extend": "max"} if style == "spotlight" else {}
+        last = grid[:, -1].tolist()
+        figures.color_bar(figure, drawn, last, unit, panchor=False, aspect=20 * rows, **options)
     return finish(figure, path)
 
 
@@ -115,7 +105,7 @@ def plot_queries(
     matrix: ArrayLike,
     layout: Layout,
     queries: Sequence[Any],
-    path: str | os.PathLike[str] | None = None,
+    path: FilePath = None,
     unit: str = "attention",
 ) -> Any:
     """Draws where chosen tokens look: the map of each, with a frame around the patch that asks.
@@ -123,12 +113,9 @@ def plot_queries(
     Args:
         image: (height, width, channels).
         matrix: (tokens, tokens): one head, a mean of heads, or a rollout.
-        layout: `keras_vit.inspection.layout_of(model)`.
+        layout: `keras_vit.inspection.layout_of(model)`, whose size must be that of the matrix.
         queries: list of what `attention_maps` takes as `query`.
         path, unit: as in `plot_maps`.
-
-    Raises:
-        ValueError: a matrix of another size, or tokens that do not exist.
     """
     maps = np.stack([layout.query_rows(matrix, query) for query in queries])
     names = [f"row {q[0]}, column {q[1]}" if isinstance(q, tuple) else str(q) for q in queries]
@@ -141,32 +128,25 @@ def plot_queries(
         if token >= 0:
             row, column = divmod(token, layout.grid[1])
             height, width = (side / n for side, n in zip(image.shape[:2], layout.grid))
-            place = (column * width, row * height)
-            box = Rectangle(place, width, height, fill=False, edgecolor="cyan", linewidth=1.6)
-            axes.add_patch(box)
+            place = column * width, row * height
+            axes.add_patch(Rectangle(place, width, height, fill=False, color="cyan", linewidth=1.6))
     return finish(figure, path)
 
 
-def plot_components(
-    images: ArrayLike, components: PatchComponents, path: str | os.PathLike[str] | None = None
-) -> Any:
+def plot_components(images: ArrayLike, components: PatchComponents, path: FilePath = None) -> Any:
     """Draws each image beside its patches, coloured by their first three components.
 
     The components are the red, green and blue of a patch; each goes from the lowest to the highest
     hundredth of its values in all images. The background is black.
 
     Args:
-        images: as in `plot_maps`.
+        images, path: as in `plot_maps`.
         components: a `PatchComponents` of these images, with three components or more.
-        path: as in `plot_maps`.
-
-    Raises:
-        ValueError: other numbers of images, or fewer components.
     """
     values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:
         raise shape_error("components", f"({len(images)}, rows, columns, 3 or more)", values)
-    figure, pairs = pairs_of_places(len(images), width=4.2, height=2.2, title=0.3)
+    figure, pairs = figures.pairs_of_places(len(images), width=4.2, height=2.2, title=0.3)
     colors = component_colors(components)
     for (left, right), picture, color in zip(pairs, map(as_picture, images), colors):
         show(left, picture, picture)
@@ -180,7 +160,7 @@ def plot_reconstructions(
     images: ArrayLike,
     reconstructions: ArrayLike,
     hidden: ArrayLike,
-    path: str | os.PathLike[str] | None = None,
+    path: FilePath = None,
 ) -> Any:
     """Draws each image, what a masked autoencoder saw of it, and what it made of the rest.
 
@@ -189,9 +169,6 @@ def plot_reconstructions(
         reconstructions, hidden: what `MaskedAutoencoder.reconstruct` returns for these images: the
             predicted images, and (n, height, width), true where a pixel was hidden.
         path: as in `plot_maps`.
-
-    Raises:
-        ValueError: other numbers of images, or of other sizes.
     """
     images, made = (np.asarray(x, "float32") for x in (images, reconstructions))
     if not images.size or images.ndim != 4 or made.shape != images.shape:
@@ -200,13 +177,11 @@ def plot_reconstructions(
         raise shape_error("hidden", f"{images.shape[:3]}, as the images", np.asarray(hidden))
     low, high = images.min(), max(images.max(), images.min() + 1e-6)
     images, made = ((x.clip(low, high) - low) / (high - low) for x in (images, made))
-    hidden, figure = np.asarray(hidden)[..., None], new_figure((3.3, 1.15 * len(images) + 0.3))
-    columns = {
-        "image": images,
-        "visible": np.where(hidden, 0.5, images),
-        "filled in": np.where(hidden, made, images),
-    }
-    for column, (title, pictures) in zip(places(figure, len(images), 3).T, columns.items()):
+    hidden = np.asarray(hidden)[..., None]
+    figure = figures.new_figure((3.3, 1.15 * len(images) + 0.3))
+    titles = "image", "visible", "filled in"
+    columns = images, np.where(hidden, 0.5, images), np.where(hidden, made, images)
+    for column, title, pictures in zip(places(figure, len(images), 3).T, titles, columns):
         for axes, picture in zip(column, map(as_picture, pictures)):
             show(axes, picture, picture)
         column[0].set_title(title, fontsize=9)

@@ -4,7 +4,6 @@ Blocks, heads, rows and columns count from 0, as in the arguments and in `block_
 the matplotlib figure, and write it to `path` if that is given.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,15 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.inspection.components import FilterComponents
-from keras_vit.inspection.figures import color_bar, finish, new_figure, places
+from keras_vit.inspection.figures import FilePath, color_bar, finish, new_figure, places
 from keras_vit.inspection.forward import shape_error
 from keras_vit.inspection.similarity import TokenNorms
 
 
 def plot_distances(
-    distances: ArrayLike,
-    path: str | os.PathLike[str] | None = None,
-    title: str = "Mean attention distance",
+    distances: ArrayLike, path: FilePath = None, title: str = "Mean attention distance"
 ) -> Any:
     """Draws the distance of each head against the depth of its block (Fig. 7 right, Fig. 11).
 
@@ -29,26 +26,23 @@ def plot_distances(
     """
     distances = np.asarray(distances, "float64")
     if distances.ndim not in (2, 3):
-        expected = "(blocks, heads) or (blocks, images, heads)"
-        raise shape_error("distances", expected, distances)
-    images = distances.shape[1] if distances.ndim == 3 else None
-    distances = distances.mean(axis=1) if images else distances
-    blocks, heads = distances.shape
-    if images:
+        raise shape_error("distances", "(blocks, heads) or (blocks, images, heads)", distances)
+    if distances.ndim == 3:
+        images = distances.shape[1]
         title += f" ({images} images)" if images > 1 else " (1 image)"
+        distances = distances.mean(axis=1)
+    heads = distances.shape[1]
     figure = new_figure((5.4, 4.0))
     axes = figure.add_subplot()
-    depth = np.arange(blocks)
+    axes.plot(distances.mean(axis=1), color="0.75", zorder=1, label="mean of the heads")
     # Sorted, so that a colour means a rank: the heads of different blocks are unrelated.
-    ordered = np.sort(distances, axis=1)
-    axes.plot(depth, distances.mean(axis=1), color="0.75", zorder=1, label="mean of the heads")
-    ranks = np.repeat(np.arange(1, heads + 1), blocks)
+    depth, ranks = np.indices(distances.shape)
     drawn = axes.scatter(
-        np.tile(depth, heads), ordered.T.ravel(), c=ranks, cmap="viridis", vmin=1,
+        depth, np.sort(distances, axis=1), c=ranks + 1, cmap="viridis", vmin=1,
         vmax=max(heads, 2), s=26, edgecolor="white", linewidth=0.4, zorder=2,
     )  # fmt: skip
     axes.set(xlabel="block (network depth)", ylabel="mean attention distance (pixels)", title=title)
-    axes.set_xticks(_some(blocks))
+    axes.locator_params(axis="x", integer=True, nbins=16)
     axes.set_ylim(0, None)
     axes.grid(alpha=0.25)
     axes.legend(loc="lower right", frameon=False, fontsize=9)
@@ -58,15 +52,8 @@ def plot_distances(
     return finish(figure, path)
 
 
-def _some(blocks):
-    """The numbers of the blocks that have a tick: all, or about a dozen."""
-    return np.arange(0, blocks, 1 if blocks <= 16 else -(-blocks // 12))
-
-
 def plot_position_similarity(
-    similarity: ArrayLike,
-    path: str | os.PathLike[str] | None = None,
-    title: str = "Position embedding similarity",
+    similarity: ArrayLike, path: FilePath = None, title: str = "Position embedding similarity"
 ) -> Any:
     """Draws a grid of maps, one for each patch (Fig. 7 centre, Fig. 10).
 
@@ -78,29 +65,24 @@ def plot_position_similarity(
     rows, columns = similarity.shape[:2]
     # One image for all: hundreds of axes would take a minute.
     gap = max(1, round(max(rows, columns) * 0.08))
-    tile = np.array((rows, columns)) + gap
-    canvas = np.full((rows * tile[0] - gap, columns * tile[1] - gap), np.nan)
-    for i, j in np.ndindex(rows, columns):
-        y, x = i * tile[0], j * tile[1]
-        canvas[y : y + rows, x : x + columns] = similarity[i, j]
-    shape = canvas.shape[0] / canvas.shape[1]
-    figure = new_figure((6.2, float(np.clip(4.7 * shape + 0.8, 2.2, 9))))
-    axes = figure.add_subplot()
+    tiles = np.pad(similarity, ((0, 0), (0, 0), (0, gap), (0, gap)), constant_values=np.nan)
+    canvas = tiles.swapaxes(1, 2).reshape(rows * (rows + gap), -1)[:-gap, :-gap]
+    height = 4.7 * canvas.shape[0] / canvas.shape[1] + 0.8
+    figure = new_figure((6.2, min(max(height, 2.2), 9)))
+    axes = figure.add_subplot(xlabel="input patch column", ylabel="input patch row", title=title)
     drawn = axes.imshow(canvas, cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
-    axes.set(xlabel="input patch column", ylabel="input patch row", title=title)
-    for axis, count, step in ((axes.xaxis, columns, tile[1]), (axes.yaxis, rows, tile[0])):
+    for axis, count in ((axes.xaxis, columns), (axes.yaxis, rows)):
         shown = np.arange(0, count, -(-count // 14))
-        axis.set_ticks(shown * step + (count - 1) / 2, shown)
+        axis.set_ticks(shown * (count + gap) + (count - 1) / 2, shown)
     axes.tick_params(length=0, labelsize=8)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     color_bar(figure, drawn, axes, "cosine similarity")
     return finish(figure, path)
 
 
 def plot_filters(
     components: FilterComponents,
-    path: str | os.PathLike[str] | None = None,
+    path: FilePath = None,
     title: str = "Principal components of the patch filters",
 ) -> Any:
     """Draws components side by side, grey for 0, each on its own scale (Fig. 7 left).
@@ -133,7 +115,7 @@ def plot_filters(
 
 def plot_layer_similarity(
     similarity: ArrayLike,
-    path: str | os.PathLike[str] | None = None,
+    path: FilePath = None,
     names: Sequence[str] | None = None,
     other_names: Sequence[str] | None = None,
 ) -> Any:
@@ -147,30 +129,26 @@ def plot_layer_similarity(
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 2:
         raise shape_error("similarity", "(layers, layers)", similarity)
-    is_square = similarity.shape[0] == similarity.shape[1]
-    figure = new_figure((5.4, 4.6))
-    axes = figure.add_subplot()
+    figure, title = new_figure((5.4, 4.6)), "Similarity of representations"
+    axes = figure.add_subplot(xlabel="layer", ylabel="layer", title=title)
     drawn = axes.imshow(similarity, origin="lower", cmap="magma", vmin=0, vmax=1, aspect="auto")
-    for axis, count, given in (
-        (axes.yaxis, similarity.shape[0], names),
-        (axes.xaxis, similarity.shape[1], other_names or (names if is_square else None)),
-    ):
+    columns = other_names or (names if len(similarity) == similarity.shape[1] else None)
+    for axis, count, given in zip((axes.yaxis, axes.xaxis), similarity.shape, (names, columns)):
         given = list(given or range(count))
         if len(given) != count:
             raise ValueError(
                 f"There must be a name for each of the {count} layers. Received: {given}."
             )
-        shown = range(0, count, -(-count // 20))
-        axis.set_ticks(list(shown), [given[i] for i in shown])
+        step = -(-count // 20)
+        axis.set_ticks(range(0, count, step), given[::step])
     axes.tick_params(labelsize=8)
     axes.tick_params(axis="x", rotation=90 if names or other_names else 0)
-    axes.set(xlabel="layer", ylabel="layer", title="Similarity of representations")
     color_bar(figure, drawn, axes, "linear CKA")
     return finish(figure, path)
 
 
 def plot_token_norms(
-    norms: TokenNorms, path: str | os.PathLike[str] | None = None, image: int = 0, block: int = -1
+    norms: TokenNorms, path: FilePath = None, image: int = 0, block: int = -1
 ) -> Any:
     """Draws the lengths of tokens in each block, and the map of one `image` and `block`.
 
@@ -179,20 +157,17 @@ def plot_token_norms(
     blocks = len(norms.patches)
     figure = new_figure((9.4, 3.8))
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-    depth = np.arange(blocks)
-    flat = norms.patches.reshape(blocks, -1)
+    flat, depth = norms.patches.reshape(blocks, -1), np.arange(blocks)
     low, quarter, median, three, high = np.percentile(flat, (0, 25, 50, 75, 100), axis=1)
-    left.fill_between(depth, low, high, color="C0", alpha=0.15, label="patches: all", linewidth=0)
-    left.fill_between(
-        depth, quarter, three, color="C0", alpha=0.4, label="middle half", linewidth=0
-    )
-    left.plot(depth, median, color="C0", marker=".", label="median")
-    for i in range(norms.learned.shape[2]):
+    area = {"color": "C0", "linewidth": 0}
+    left.fill_between(depth, low, high, alpha=0.15, label="patches: all", **area)
+    left.fill_between(depth, quarter, three, alpha=0.4, label="middle half", **area)
+    left.plot(median, color="C0", marker=".", label="median")
+    for i, mean in enumerate(norms.learned.mean(axis=1).T):
         label = f"token {i}, learned" if i < 5 else None
-        mean = norms.learned[:, :, i].mean(axis=1)
-        left.plot(depth, mean, "--", color=f"C{i % 9 + 1}", label=label)
+        left.plot(mean, "--", color=f"C{i % 9 + 1}", label=label)
     left.set(xlabel="block (network depth)", ylabel="length of a token (L2 norm)", yscale="log")
-    left.set_xticks(_some(blocks))
+    left.locator_params(axis="x", integer=True, nbins=16)
     left.grid(alpha=0.25, which="both")
     left.legend(frameon=False, fontsize=8)
     left.set_title("Token lengths after each block")

@@ -2,7 +2,6 @@
 
 import importlib.util
 import itertools
-import os
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from keras_vit.data.pixels import per_channel
 from keras_vit.heads import for_each, heads_of, of_head, split
+from keras_vit.inspection import figures
 from keras_vit.inspection.attention import attention_maps
-from keras_vit.inspection.figures import as_picture, finish, pairs_of_places, plain, show
+from keras_vit.inspection.figures import FilePath, as_picture, finish, plain, show
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import backbones
 from keras_vit.outputs import reading_of
@@ -39,7 +39,8 @@ def draw_predictions(model, test, path, count=12):
         scores[head], readings[head] = reading.scores(output), reading.name
         errors = prediction_errors(labels[head], scores[head], reading.name)
         mistakes = mistakes + errors / (errors.max() or 1)  # of each head alike
-    is_labelled = np.concatenate([*map(_is_labelled, batches)])
+    weights = [keras.tree.flatten(batch[2:]) or [np.ones(len(batch[0]))] for batch in batches]
+    is_labelled = np.concatenate([np.min(np.asarray(each), axis=0) > 0 for each in weights])
     order = np.argsort(-mistakes, kind="stable")
     chosen = order[is_labelled[order]][:count]
     if not len(chosen):
@@ -48,21 +49,8 @@ def draw_predictions(model, test, path, count=12):
     if not heads:
         labels, scores, readings = labels[None], scores[None], readings[None]
     mean, std = per_channel(test.preprocessing, images.shape[-1])
-    plot_predictions(
-        (images[chosen] * std + mean).clip(0, 1),
-        attention_maps(model, images[chosen]),
-        labels,
-        scores,
-        test.class_names,
-        path,
-        readings,
-    )
-
-
-def _is_labelled(batch):
-    """Which images of a batch have no weight of 0, as those without the label of a head have."""
-    weights = keras.tree.flatten(batch[2:]) or [np.ones(len(batch[0]))]
-    return np.min([np.asarray(each) for each in weights], axis=0) > 0
+    pictures, maps = (images[chosen] * std + mean).clip(0, 1), attention_maps(model, images[chosen])
+    plot_predictions(pictures, maps, labels, scores, test.class_names, path, readings)
 
 
 def plot_predictions(
@@ -71,7 +59,7 @@ def plot_predictions(
     labels: ArrayLike | dict[str, ArrayLike],
     probabilities: ArrayLike | dict[str, ArrayLike],
     class_names: Sequence[str] | dict[str, Sequence[str]] | None,
-    path: str | os.PathLike[str] | None,
+    path: FilePath,
     reading: str | dict[str, str] = "softmax",
 ) -> Any:
     """Draws each image beside its attention map, under what was predicted and what is right.
@@ -93,7 +81,7 @@ def plot_predictions(
     predictions = for_each(heads, **options)
     shape = np.median([np.shape(image)[0] / np.shape(image)[1] for image in images])
     height = 1.8 * min(max(shape, 0.5), 2) + 0.6 + 0.3 * (len(heads) - 1)
-    figure, grid = pairs_of_places(len(images), width=4.4, height=height, title=0.5)
+    figure, grid = figures.pairs_of_places(len(images), width=4.4, height=height, title=0.5)
     errors = [
         prediction_errors(one["labels"], one["scores"], one["reading"])
         for one in predictions.values()
@@ -110,8 +98,8 @@ def plot_predictions(
         bar.set_ticks([low, high], labels=[f"{low:.3g}", f"{high:.3g}"])
         bar.ax.tick_params(labelsize=7)
         color = "crimson" if any(of_head[i] for of_head in errors) else "darkgreen"
-        lines = [_told(i, head, **one) for head, one in predictions.items()]
-        left.set_title("\n".join(lines), color=color if errors else "black", fontsize=9)
+        lines = "\n".join(_told(i, head, **one) for head, one in predictions.items())
+        left.set_title(lines, color=color if errors else "black", fontsize=9)
         right.set_title("attention", fontsize=9)
     title = "Predictions, and attention to each patch in the last block"
     figure.suptitle(title, fontsize=9 if len(images) == 1 else 12)
@@ -119,22 +107,15 @@ def plot_predictions(
 
 
 def prediction_errors(labels, scores, reading):
-    """How wrong each prediction is, (n,): 0 or 1, the wrong classes, or a mean distance.
-
-    The arguments are those of `plot_predictions`.
-    """
+    """How wrong each prediction is, (n,): 0 or 1, the wrong classes, or a mean distance."""
     labels, scores = np.asarray(labels), np.asarray(scores)
     if reading == "values":
         return np.abs(scores - labels.reshape(scores.shape)).mean(axis=1)
     if labels.ndim == 2 and labels.shape[1] == scores.shape[1] and reading == "sigmoid":
         return ((scores >= 0.5) != (labels >= 0.5)).sum(axis=1)
     labels = labels.argmax(axis=-1) if labels.ndim == 2 else labels
-    return (_of_classes(scores).argmax(axis=-1) != labels).astype(int)
-
-
-def _of_classes(scores):
-    """Probabilities (n, classes): of a single score, which is that of class 1, both."""
-    return np.concatenate([1 - scores, scores], axis=1) if scores.shape[1] == 1 else scores
+    guesses = scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > 0.5
+    return (guesses != labels).astype(int)
 
 
 def _told(index, head, labels, scores, reading, names=None, longest=18):
@@ -154,7 +135,7 @@ def _told(index, head, labels, scores, reading, names=None, longest=18):
     elif label.ndim and reading == "sigmoid" and len(label) == len(scores):
         guess, truth = (joined(np.flatnonzero(v >= 0.5)) for v in (scores, label))
     else:
-        (scores,) = _of_classes(scores[None])
+        scores = np.append(1 - scores, scores) if len(scores) == 1 else scores
         if names is not None and len(names) == 1:  # of a single sigmoid
             names = (f"not {names[0]}", names[0])
         guess = f"{name(scores.argmax())} ({scores.max():.0%})"

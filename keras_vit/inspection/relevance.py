@@ -1,5 +1,6 @@
 """Which patches speak for a class: gradients of a logit by attention, or by the pixels."""
 
+import functools
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -32,18 +33,15 @@ def relevance_maps(
     second head reads the distillation token. The I of each token by itself is left out.
 
     Args:
-        model, images, batch_size: as in `attention_weights`; the gradients need the memory of
-            training.
+        model, images, batch_size: as in `attention_weights`; gradients need the memory of training.
         classes: one class number for all images, or one for each; `None` for the most probable.
         method: `"chefer"` or `"last_block"`.
 
     Returns:
-        float64 array of shape (batch, rows, columns), not below 0; only ratios within an image
-        have a meaning.
+        A float64 array (batch, rows, columns), not below 0; only ratios within an image count.
 
     Raises:
-        ValueError: a model without attention or without classes, or classes that it does not
-            have.
+        ValueError: a model without attention or classes, or classes that it does not have.
 
     Source: Chefer et al. (2021), "Generic attention-model explainability", Eq. 5 and 6 for
     self-attention.
@@ -53,15 +51,13 @@ def relevance_maps(
     network, first = forward.look_into(model, images[:1])
     layout = forward.layout_of(network, first.shape[1:3])
     # The tokens that the heads read, as queries of `attention_maps`.
-    read = {"token": [0], "first": [0], "token_mean": [0, "mean"]}.get(
-        network.variant.pool, ["mean"]
-    )
+    by_pool = {"token": [0], "first": [0], "token_mean": [0, "mean"]}
+    read = by_pool.get(network.variant.pool, ["mean"])
     read += [1] if network.variant.distillation else []
-    run = forward.compiled(model, "by attention", _gradients(_logits_of_attention(model, blocks)))
-    maps = []
+    run = forward.compiled(model, "by attention", _by_attention(model, blocks))
+    maps, dtypes = [], [kernels.at_least_float32(block.compute_dtype) for block in blocks]
     for x, hot, expected, count in _batches_with_classes(model, images, classes, batch_size):
         size = len(x), blocks[0].attention.num_heads, layout.tokens, layout.tokens
-        dtypes = [kernels.at_least_float32(block.compute_dtype) for block in blocks]
         additions = [np.zeros(size, dtype) for dtype in dtypes]
         slopes, (logits, *weights) = run(additions, hot, x)
         error = np.abs(forward.to_array(logits) - expected).max()
@@ -71,14 +67,13 @@ def relevance_maps(
                 f"Received: {model.name!r}, whose logits these give with an error of {error:.3g}."
             )
         pairs = zip(map(forward.to_array, weights), map(forward.to_array, slopes))
-        products = (a * slope for a, slope in pairs)
-        steps = [np.maximum(p[:count], 0.0).mean(axis=1).astype("float64") for p in products]
+        steps = [np.maximum(a * slope, 0).mean(axis=1)[:count].astype(float) for a, slope in pairs]
         relevance = steps[-1]
         if method == "chefer":
-            relevance = np.broadcast_to(np.eye(layout.tokens), relevance.shape)
+            relevance = identity = np.eye(layout.tokens)
             for step in steps:
                 relevance = relevance + step @ relevance
-            relevance = relevance - np.eye(layout.tokens)  # equal for all patches
+            relevance = relevance - identity  # equal for all patches
         maps.append(np.mean([layout.query_rows(relevance, query) for query in read], axis=0))
     return np.concatenate(maps)
 
@@ -88,40 +83,17 @@ def input_gradients(
 ) -> np.ndarray:
     """Gradient of a class's logit times the pixels, for any Keras model of images with classes.
 
-    The arguments are those of `relevance_maps`.
-
-    Returns:
-        float array of the shape of the images. With piecewise linear layers only, and no biases,
-        the values of an image would sum to its logit.
-
-    Raises:
-        ValueError: no classes, or classes that the model does not have.
+    Arguments and errors are those of `relevance_maps`. The result has the shape of the images;
+    with piecewise linear layers only, and no biases, those of an image would sum to its logit.
     """
     images, products = forward.as_inputs(model, images), []
     tapped = forward.graph(model, getattr(model, "outputs", None))
-    gradients = _gradients(lambda x: keras.tree.flatten(tapped(x, training=False)))
-    run = forward.compiled(model, "by pixels", gradients)
+    logits = lambda x: keras.tree.flatten(tapped(x, training=False))  # noqa: E731
+    run = forward.compiled(model, "by pixels", functools.partial(forward.gradients, logits))
     for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):
-        ((slopes,), _) = run([x], hot)
+        (slopes,), _ = run([x], hot)
         products.append((forward.to_array(slopes) * x)[:count])
     return np.concatenate(products)
-
-
-def _gradients(logits):
-    """The function that gives the gradients of chosen logits by a list of arrays.
-
-    The list is the first argument of `logits`, which returns the logits and perhaps more, a list
-    that comes back beside the gradients; `hot` chooses one logit of each image.
-    """
-
-    def run(inputs, hot, *others):
-        def chosen(tensors):
-            results = logits(tensors, *others)
-            return keras.ops.sum(keras.ops.multiply(results[0], hot)), results
-
-        return forward.gradients(chosen, inputs)
-
-    return run
 
 
 def _batches_with_classes(model, images, classes, batch_size):
@@ -135,13 +107,9 @@ def _batches_with_classes(model, images, classes, batch_size):
             "Relevance speaks for a class, so the model must give (batch, classes); build it with "
             f"num_classes and a pool. Received: {model.name!r} with output shape {shape}."
         )
-    given = np.asarray(-1 if classes is None else classes)
-    if classes is not None and (
-        given.dtype.kind not in "iu"
-        or given.shape not in ((), (len(images),))
-        or given.min() < 0
-        or given.max() >= shape[1]
-    ):
+    given = np.asarray(0 if classes is None else classes)
+    fits = given.dtype.kind in "iu" and given.shape in ((), (len(images),))
+    if not fits or not ((given >= 0) & (given < shape[1])).all():
         raise ValueError(
             f"classes must be numbers from 0 to {shape[1] - 1}, one for all images or one for each "
             f"of the {len(images)}. Received: classes={classes!r}."
@@ -155,26 +123,30 @@ def _batches_with_classes(model, images, classes, batch_size):
         yield x, np.eye(output.shape[1], dtype=output.dtype)[numbers], output, count
 
 
-def _logits_of_attention(model, blocks):
-    """The function from additions to the attention of each block to the logits and the attention.
+def _by_attention(model, blocks):
+    """The function that gives gradients by additions to the attention of each block.
 
-    No attention takes A as an argument, so that another function stands for its `call`.
+    It returns the logits and the attention besides. No attention takes A as an argument, so that
+    another function stands for its `call`.
     """
     outer = weakref.ref(model)  # see `forward.compiled`
 
-    def logits(additions, x):
-        weights = {}
+    def run(additions, hot, x):
+        def logits(additions):
+            weights = {}
 
-        def attending(block, addition):
-            def call(x, training=False, **positions):
-                weights[block] = block.attention.scores(x, **positions) + addition
-                return block.attention.with_scores(x, weights[block])
+            def attending(block, addition):
+                def call(x, training=False, **positions):
+                    weights[block] = block.attention.scores(x, **positions) + addition
+                    return block.attention.with_scores(x, weights[block])
 
-            return call
+                return call
 
-        calls = {b.attention: attending(b, addition) for b, addition in zip(blocks, additions)}
-        with replaced(calls):
-            outputs = keras.tree.flatten(outer()(x, training=False))
-        return [outputs[0], *(weights[block] for block in blocks)]
+            calls = {b.attention: attending(b, addition) for b, addition in zip(blocks, additions)}
+            with replaced(calls):
+                outputs = keras.tree.flatten(outer()(x, training=False))
+            return [outputs[0], *(weights[block] for block in blocks)]
 
-    return logits
+        return forward.gradients(logits, additions, hot)
+
+    return run

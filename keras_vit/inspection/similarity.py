@@ -51,7 +51,7 @@ def layer_similarity(
     estimate: str = "minibatch",
     batch_size: int = 16,
 ) -> np.ndarray:
-    """Linear CKA between layers of a model, or of two models, for the same images.
+    """Linear CKA between layers of a model, or of two: a float64 array (layers, other layers).
 
     All tokens count: an image is one example whose features are all values of a layer's output.
 
@@ -66,66 +66,55 @@ def layer_similarity(
             memory.
         batch_size: images per call; for `"minibatch"` at least 4, and more are more precise.
 
-    Returns:
-        float64 array of shape (layers, other layers).
-
     Raises:
         ValueError: no such layer, or too few images.
     """
     check_choice("estimate", estimate, ("minibatch", "exact"))
-    exact = estimate == "exact"
-    (seen, x), least = _owner(model, images, layers), 2 if exact else 4
-    layers = _outputs(seen, layers)
-    parts = _features(seen, layers, x, batch_size)
-    if other or other_layers:
-        seen, x = _owner(other or model, images, other_layers)
-        others = _features(seen, _outputs(seen, other_layers), x, batch_size)
-        parts = ([*a, *b] for a, b in zip(parts, others))
+    exact, two = estimate == "exact", bool(other or other_layers)
+    least = 2 if exact else 4
+    seen, x, tensors = _tapped(model, images, layers)
+    parts = _features(seen, tensors, x, batch_size)
+    if two:
+        seen, x, others = _tapped(other or model, images, other_layers)
+        parts = ([*a, *b] for a, b in zip(parts, _features(seen, others, x, batch_size)))
     if exact:
         parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
     # The rest of the last batch may be too small to estimate anything from.
-    sums = [
-        _hsics([_gram(x) for x in features], unbiased=not exact)
-        for features in parts
-        if len(features[0]) >= least
-    ]
+    whole = ([_gram(x) for x in features] for features in parts if len(features[0]) >= least)
+    sums = [_hsics(grams, unbiased=not exact) for grams in whole]
     if not sums:
         raise ValueError(
             f"estimate={estimate!r} needs at least {least} images in a batch. Received: "
             f"{len(images)} images, batch_size={batch_size}."
         )
     similarity = _cka(sum(sums))
-    return similarity[: len(layers), len(layers) :] if other or other_layers else similarity
+    return similarity[: len(tensors), len(tensors) :] if two else similarity
 
 
-def _owner(model, images, names):
-    """(the model whose layers are named, its images): a model, or the network inside of it."""
-    layers = [layer.name for layer in getattr(model, "layers", ())]
-    has_all = names is not None and all(name in layers for name in names)
-    return (model, images) if has_all else forward.look_into(model, images)
-
-
-def _features(model, outputs, images, batch_size):
-    images = forward.as_inputs(model, images)
-    for values, count in forward.outputs(model, outputs, images, batch_size):
-        yield [forward.to_array(x)[:count] for x in values]
-
-
-def _outputs(model, names):
-    """The symbolic outputs of layers."""
+def _tapped(model, images, names):
+    """(a model or the network inside of it, what enters it, the symbolic outputs of its layers)."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
+    if names is None or any(name not in layers for name in names):
+        model, images = forward.look_into(model, images)
+        layers = {layer.name: layer for layer in getattr(model, "layers", ())}
     if names is None:
         classes = (PatchEncoder, TransformerBlock)
         names = [name for name, layer in layers.items() if isinstance(layer, classes)]
         # What enters the first block is this norm's output, if there is one.
         names[:1] = ["pre_norm"] if "pre_norm" in layers and names else names[:1]
-    missing = [name for name in names if name not in layers]
-    if missing or not names:
+    if not names or any(name not in layers for name in names):
         raise ValueError(
             f"layers must name layers of {getattr(model, 'name', model)!r}. Received: "
             f"layers={list(names)}; it has {list(layers)}."
         )
-    return [keras.tree.flatten(layers[name].output)[0] for name in names]
+    tensors = [keras.tree.flatten(layers[name].output)[0] for name in names]
+    return model, forward.as_inputs(model, images), tensors
+
+
+def _features(model, tensors, images, batch_size):
+    """For each batch of images, the values of tensors of a model's graph."""
+    for values, count in forward.outputs(model, tensors, images, batch_size):
+        yield [forward.to_array(x)[:count] for x in values]
 
 
 def _gram(features):
@@ -158,9 +147,8 @@ def _cka(hsics):
 def position_similarity(model: VisionTransformer, block: int | None = None) -> np.ndarray:
     """Cosine similarity of the position embedding of each patch with those of all patches.
 
-    A model with rotary positions alone is compared by their angles: the similarity of two patches
-    is the cosine of the angle between them, averaged over the pairs of values, and over the heads
-    where each has learned frequencies of its own.
+    Rotary positions, where they are alone, are compared by the cosine of the angle between two
+    patches, averaged over the pairs of values, and over the heads where each has frequencies.
 
     Args:
         model: a `VisionTransformer` with positions of patches that are absolute or rotary.
@@ -168,8 +156,8 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
             (`position_at="every_layer"`) or frequencies; the first for `None`.
 
     Returns:
-        float64 array of shape (rows, columns, rows, columns): [i, j] is the map for the patch in
-        row i and column j. Class token and registers are left out.
+        A float64 array (rows, columns, rows, columns): [i, j] is the map of the patch in row i and
+        column j. Class token and registers are left out.
 
     Raises:
         ValueError: the model has no such positions; relative ones belong to pairs of patches.
@@ -188,7 +176,7 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
             "or 'sincos_2d', or rotary ones; relative positions belong to pairs of patches. "
             f"Received: {model.name!r} with position={position!r}."
         )
-    forward.check_indices(model, len(positions), "position embedding(s)", block=block or 0)
+    forward.check_indices(model, len(positions), "position embedding(s)", "block", block or 0)
     layer = positions[block or 0]
     with one_at_a_time(model):
         if isinstance(layer, RotaryPosition):
@@ -214,13 +202,11 @@ class TokenNorms(typing.NamedTuple):
     patches: np.ndarray
 
     def outliers(self, factor=4.0):
-        """Which patches are longer than `factor` times the median patch of their block.
+        """Which patches, as `patches`, are longer than `factor` times the median of their block.
 
-        Darcet et al. set a fixed length for each model (150 for DINOv2-g); the median makes one
-        rule for all. The result has the shape of `patches`.
+        Darcet et al. set a length for each model (150 for DINOv2-g); the median serves all.
         """
-        typical = np.median(self.patches, axis=(1, 2, 3), keepdims=True)
-        return self.patches > factor * typical
+        return self.patches > factor * np.median(self.patches, axis=(1, 2, 3), keepdims=True)
 
 
 def token_norms(
@@ -233,11 +219,11 @@ def token_norms(
     Source: Darcet et al. (2024), "Vision transformers need registers", Fig. 3 and 4.
     """
     model, images = forward.look_into(model, images)
-    chosen = forward.transformer_blocks(model, blocks)
+    outputs = [block.output for block in forward.transformer_blocks(model, blocks)]
     layout = forward.layout_of(model, images.shape[1:3])
     parts = [
         np.stack([np.linalg.norm(x.astype("float64"), axis=-1) for x in tokens])
-        for tokens in _features(model, [block.output for block in chosen], images, batch_size)
+        for tokens in _features(model, outputs, images, batch_size)
     ]
     learned, patches = np.split(np.concatenate(parts, axis=1), [layout.learned], axis=2)
     return TokenNorms(learned, patches.reshape(*patches.shape[:2], *layout.grid))

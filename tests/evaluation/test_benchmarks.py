@@ -72,22 +72,14 @@ def test_another_structure(path, content, received):
 
 def test_vtab_of_the_paper():
     """ViT-H/14 (JFT-300M), table 9 of the paper; its mean is 77.63."""
-    published = dict(
-        zip(
-            TASKS,
-            [95.3, 85.5, 75.2, 99.7, 97.2, 65.0, 88.9]
-            + [83.3, 96.7, 91.4, 76.6]
-            + [91.7, 63.8, 53.1, 79.4, 63.3, 84.5, 33.2, 51.2],
-        )
-    )
-    score = vtab_mean({task: accuracy / 100 for task, accuracy in published.items()})
+    natural, specialized = [95.3, 85.5, 75.2, 99.7, 97.2, 65.0, 88.9], [83.3, 96.7, 91.4, 76.6]
+    structured = [91.7, 63.8, 53.1, 79.4, 63.3, 84.5, 33.2, 51.2]
+    published = zip(TASKS, natural + specialized + structured)
+    score = vtab_mean({task: accuracy / 100 for task, accuracy in published})
     assert round(100 * score.mean, 2) == 77.63
     assert score.groups["specialized"] == pytest.approx((0.833 + 0.967 + 0.914 + 0.766) / 4)
-    assert {group: len(tasks) for group, tasks in VTAB_GROUPS.items()} == {
-        "natural": 7,
-        "specialized": 4,
-        "structured": 8,
-    }
+    counts = {group: len(tasks) for group, tasks in VTAB_GROUPS.items()}
+    assert counts == {"natural": 7, "specialized": 4, "structured": 8}
     assert sorted(TASKS) == sorted(vtab.VTAB_TASKS), "the names by which the data are loaded"
     assert re.search(r"\nmean +0\.7763\nmissing +none$", str(score)) and score.missing == ()
 

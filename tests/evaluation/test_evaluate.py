@@ -12,6 +12,7 @@ import weakref
 import keras
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
 from sklearn import metrics
 
 from keras_vit.data import ImageDataset, Transform, pipeline, preprocess
@@ -72,7 +73,7 @@ def same(report, other):
 def test_as_scikit_learn_on_all_scores(model, data, logits, tmp_path):
     report = evaluate(model, data, batch_size=8)
     labels = data[1]
-    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    p = softmax(logits, axis=1)
     assert report.top1 == metrics.accuracy_score(labels, logits.argmax(axis=1))
     assert report.top5 == metrics.top_k_accuracy_score(labels, logits, k=5, labels=range(CLASSES))
     assert report.loss == pytest.approx(metrics.log_loss(labels, p, labels=range(CLASSES)), 1e-5)
@@ -122,9 +123,8 @@ def test_tf_data_and_torch_loaders(model, data):
 def test_a_pipeline_of_the_library(model, data):
     pixels, labels = (127.5 * (data[0] + 1)).astype("uint8"), data[1]
     transform = Transform(16, "squash")
-    recipe = types.SimpleNamespace(
-        batch_size=8, train=transform, eval=transform, mixup=0.0, cutmix=0.0, seed=0
-    )
+    options = {"mixup": 0.0, "cutmix": 0.0, "seed": 0}
+    recipe = types.SimpleNamespace(batch_size=8, train=transform, eval=transform, **options)
     stored = ImageDataset("set", pixels, labels, pixels, labels, tuple("abcdefg"))
     batches = pipeline(stored, recipe, "test")
     same(evaluate(model, batches), evaluate(model, stored))
@@ -166,14 +166,14 @@ def test_batches_are_forgotten(model, data):
 
 
 def test_probabilities_are_recognised(model, data, logits):
-    softmax = keras.layers.Softmax()(model.output)
-    given = evaluate(keras.Model(model.input, softmax), data)
+    ended = keras.Model(model.input, keras.layers.Softmax()(model.output))
+    given = evaluate(ended, data)
     assert not given.from_logits
     same(given, evaluate(model, data))
     sigmoid = keras.Model(model.input, keras.layers.Activation("sigmoid")(model.output))
     given = evaluate(sigmoid, data)
     assert given.top1 == (logits.argmax(axis=1) == data[1]).mean() and not given.from_logits
-    p = 1 / (1 + np.exp(-logits))  # each class by itself
+    p = expit(logits)  # each class by itself
     right = np.eye(CLASSES)[data[1]]
     loss = metrics.log_loss(right.ravel(), p.ravel(), normalize=False) / IMAGES
     assert given.loss == pytest.approx(loss, 1e-5)

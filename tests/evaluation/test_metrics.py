@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
 from sklearn import metrics
 
 from keras_vit.evaluation import calibration, confusion_matrix, fit_temperature
@@ -24,11 +25,6 @@ def logits():
 def labels(logits):
     noise = np.random.default_rng(1).gumbel(size=logits.shape)
     return (logits + noise).argmax(axis=1)  # drawn from the softmax: calibrated
-
-
-def softmax(x):
-    e = np.exp(x - x.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
 
 
 def test_confusion_matrix_is_that_of_scikit_learn(logits, labels):
@@ -64,7 +60,7 @@ def test_confusion_of_bad_input():
 
 def test_calibration_by_its_definition(logits, labels):
     found = calibration(logits, labels, bins=15)
-    p = softmax(logits)
+    p = softmax(logits, axis=1)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == labels
     gaps, counts = [], []
     for m in range(15):
@@ -93,7 +89,7 @@ def test_two_bins_by_hand():
 
 
 def test_logits_and_probabilities_agree_and_empty_bins_are_none(logits, labels):
-    from_logits, given = calibration(logits, labels), calibration(softmax(logits), labels)
+    from_logits, given = calibration(logits, labels), calibration(softmax(logits, axis=1), labels)
     for name, value in from_logits.to_dict().items():
         assert given.to_dict()[name] == pytest.approx(value, abs=1e-6)
     empty = [from_logits.to_dict()[name][0] for name in ("counts", "confidence", "accuracy")]
@@ -130,7 +126,7 @@ def test_ranks_are_those_of_top_k(logits, labels):
 
 
 def test_what_counts_as_logits(logits):
-    p = softmax(logits)
+    p = softmax(logits, axis=1)
     assert are_logits(logits) and not are_logits(p) and are_logits(np.log(p))
     assert not are_logits(p.astype("float16").astype("float64"))
     assert are_logits(np.zeros((2, 3))), "a fresh head"
@@ -144,7 +140,7 @@ def test_calibration_of_bad_input(logits, labels):
         damaged[7, 2] = np.nan
         calibration(damaged, labels)
     with pytest.raises(ValueError, match=r"sum to 1.*from_logits=True"):
-        calibration(1 / (1 + np.exp(-logits)), labels, from_logits=False)
+        calibration(expit(logits), labels, from_logits=False)
     refuses(r"whole numbers in 0\.\.5", calibration, logits, labels + 1)
     refuses(r"shapes \(500, 6\) and \(3,\)", calibration, logits, labels[:3])
     refuses("bins must be a positive integer", calibration, logits, labels, bins=0)

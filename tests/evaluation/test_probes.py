@@ -63,17 +63,13 @@ def test_neighbours_of_bad_input():
 
 
 def test_probe_with_one_c_is_that_of_scikit_learn():
-    mean, std = TRAIN[0].mean(axis=0), TRAIN[0].std(axis=0)
-    reference = linear_model.LogisticRegression(C=0.1, max_iter=1000)
-    reference.fit((TRAIN[0] - mean) / std, TRAIN[1])
+    white, test = ((x - TRAIN[0].mean(axis=0)) / TRAIN[0].std(axis=0) for x in (TRAIN[0], TEST[0]))
+    reference = linear_model.LogisticRegression(C=0.1, max_iter=1000).fit(white, TRAIN[1])
     found = linear_probe(*TRAIN, *TEST, c=0.1)
-    assert found.accuracy == reference.score((TEST[0] - mean) / std, TEST[1])
+    assert found.accuracy == reference.score(test, TEST[1])
     assert found.converged and found.validation == {} and found.c == 0.1
-    np.testing.assert_allclose(
-        found.classifier.decision_function(TEST[0]),
-        reference.decision_function((TEST[0] - mean) / std),
-        atol=1e-8,
-    )
+    scores = found.classifier.decision_function(TEST[0])
+    np.testing.assert_allclose(scores, reference.decision_function(test), atol=1e-8)
 
 
 def test_probe_chooses_c_on_validation_images():

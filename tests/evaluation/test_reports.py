@@ -79,12 +79,10 @@ def test_values_as_scikit_learn(model, x, outputs):
     labels = np.random.default_rng(3).normal(size=(COUNT, CLASSES)).astype("float32")
     report = evaluate(model, (x, labels), batch_size=16, reading="values")
     assert isinstance(report, RegressionReport)
-    assert report.mean_absolute_error == pytest.approx(
-        metrics.mean_absolute_error(labels, outputs), 1e-5
-    )
-    assert report.root_mean_squared_error == pytest.approx(
-        metrics.mean_squared_error(labels, outputs) ** 0.5, 1e-5
-    )
+    expected = metrics.mean_absolute_error(labels, outputs)
+    assert report.mean_absolute_error == pytest.approx(expected, 1e-5)
+    expected = metrics.mean_squared_error(labels, outputs) ** 0.5
+    assert report.root_mean_squared_error == pytest.approx(expected, 1e-5)
     assert report.r2 == pytest.approx(metrics.r2_score(labels, outputs), 1e-4)
     own = report.outputs["b"]
     assert own["r2"] == pytest.approx(metrics.r2_score(labels[:, 1], outputs[:, 1]), 1e-4)
@@ -113,11 +111,8 @@ def test_the_card_of_such_a_model(model, x, tmp_path):
     card = keras_vit.model_card(model, report=report, test_data="photos")
     assert "4 classes, each by itself (sigmoid)" in card.text
     assert "| mean average precision | 1.0000 |" in card.text
-    assert {r.metric_type for r in card.data.eval_results} == {
-        "mean_average_precision",
-        "micro_f1",
-        "loss",
-    }
+    types = {each.metric_type for each in card.data.eval_results}
+    assert types == {"mean_average_precision", "micro_f1", "loss"}
     model.reading = "values"
     report = evaluate(model, (x, np.ones((COUNT, CLASSES))))
     card = keras_vit.model_card(model, report=report)

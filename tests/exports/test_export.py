@@ -11,10 +11,8 @@ import pytest
 import keras_vit
 from keras_vit import exports
 from keras_vit.data import preprocess
-from keras_vit.data.preprocess import input_of
-from keras_vit.exports.check import compare
 from keras_vit.exports.exporter import prepared
-from keras_vit.exports.graph import served
+from keras_vit.exports.graph import compare, served
 from tests.support import BACKEND, images, randomize, refuses, slow_unless_torch, tiny_bit, tiny_vit
 from tests.test_heads import NAMES, PIXELS, READINGS, alone, three_heads
 
@@ -78,11 +76,11 @@ def test_a_check_finds_another_model(exported):
     _, export = exported
     other = randomize(tiny_vit(), seed=5)
     with pytest.raises(exports.ExportError, match="something else"):
-        compare(served(other, True, input_of(other)), export.path, NATIVE)
+        compare(served(other, True), export.path, NATIVE)
 
 
 def test_nothing_is_left_of_a_failed_export(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_vit.exports.check.TOLERANCE", -1.0)
+    monkeypatch.setattr("keras_vit.exports.graph.TOLERANCE", -1.0)
     with pytest.raises(exports.ExportError, match="Nothing was kept"):
         exports.export(trained(), tmp_path / f"model{SUFFIX[NATIVE]}", check=True)
     assert os.listdir(tmp_path) == []
@@ -131,9 +129,8 @@ def test_bad_input_is_named(tmp_path):
 
 def test_a_missing_tool_is_named(tmp_path, monkeypatch):
     there = {"onnxscript": False, "tf2onnx": False, "onnxruntime": False}
-    monkeypatch.setattr(
-        "keras_vit.exports.exporter.is_installed", lambda name: there.get(name, True)
-    )
+    present = lambda name: there.get(name, True)  # noqa: E731
+    monkeypatch.setattr("keras_vit.exports.exporter.is_installed", present)
     with pytest.raises(ModuleNotFoundError, match=r"pip install onnxscript, or .*\[export\]"):
         exports.export(tiny_vit(), tmp_path / "model.onnx")
     there["onnxscript"] = True
@@ -233,10 +230,8 @@ def test_each_head_is_an_output_of_its_name_as_predict_reads_it(tmp_path):
             assert {one.label for one in row} == set(NAMES[name])
             np.testing.assert_allclose([one[2] for one in row], outputs[[one[1] for one in row]],
                                        atol=1e-5)  # fmt: skip
-    facts = {
-        name: json.loads(text)
-        for name, text in metadata_in(path, "reading", "output", "class_names").items()
-    }
+    texts = metadata_in(path, "reading", "output", "class_names")
+    facts = {name: json.loads(text) for name, text in texts.items()}
     assert facts["reading"] == READINGS and facts["class_names"] == NAMES
     assert facts["output"]["weight"] == "values" and facts["output"]["marks"] == "probabilities"
 
@@ -248,11 +243,8 @@ def test_every_format_names_the_heads(tmp_path, format, as_list):
     model, path = three_heads(as_list), tmp_path / f"model{SUFFIX[format]}"
     assert exports.export(model, path, format, check=True).difference < 1e-5
     received = exports.FORMATS[format].open(str(path))(PIXELS[:2].astype("float32"))
-    assert {name: one.shape for name, one in received.items()} == {
-        "species": (2, 3),
-        "weight": (2, 1),
-        "marks": (2, 4),
-    }
+    shapes = {name: one.shape for name, one in received.items()}
+    assert shapes == {"species": (2, 3), "weight": (2, 1), "marks": (2, 4)}
 
 
 def test_one_head_of_a_model_and_what_cannot_be_exported(tmp_path):

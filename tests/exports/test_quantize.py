@@ -24,10 +24,8 @@ def exported(tmp_path_factory):
     from onnx import TensorProto, helper, numpy_helper
 
     rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("exported") / "model.onnx"
-    weights = {
-        "filters": rng.normal(size=(8, 3, 2, 2)) / 3.5,
-        "kernel": rng.normal(size=(512, 3)) / 23,
-    }
+    weights = {"filters": rng.normal(size=(8, 3, 2, 2)) / 3.5}
+    weights["kernel"] = rng.normal(size=(512, 3)) / 23
     graph = helper.make_graph(
         [
             helper.make_node("Transpose", ["images"], ["planes"], perm=[0, 3, 1, 2]),
@@ -159,13 +157,8 @@ def test_a_model(tmp_path, make):
 
     model = randomize(make())
     model(images())
-    batch = torch.export.Dim("batch", min=1)
-    torch.onnx.export(
-        model.eval(),
-        (torch.from_numpy(images()),),
-        tmp_path / "model.onnx",
-        dynamo=True,
-        dynamic_shapes=(({0: batch},),),
-    )
+    options = {"dynamo": True, "dynamic_shapes": (({0: torch.export.Dim("batch", min=1)},),)}
+    x = torch.from_numpy(images())
+    torch.onnx.export(model.eval(), (x,), tmp_path / "model.onnx", **options)
     path = quantize(tmp_path / "model.onnx", tmp_path / "int8.onnx", CALIBRATION)
     assert_near(path, tmp_path / "model.onnx", 0.1)

@@ -55,13 +55,8 @@ class Browser:
         self("Emulation.setEmulatedMedia", features=[scheme])
         self("Emulation.setTouchEmulationEnabled", enabled=self.phone)
         width, height = self.size
-        self(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=self.phone,
-        )
+        screen = {"width": width, "height": height, "mobile": self.phone}
+        self("Emulation.setDeviceMetricsOverride", deviceScaleFactor=1, **screen)
         return self
 
     def __exit__(self, *_):
@@ -114,9 +109,8 @@ class Browser:
 
     def evaluate(self, expression):
         """The value of JavaScript."""
-        result = self(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
+        options = {"returnByValue": True, "awaitPromise": True}
+        result = self("Runtime.evaluate", expression=expression, **options)
         if "exceptionDetails" in result:
             raise RuntimeError(result["exceptionDetails"])
         return result["result"].get("value")
@@ -136,16 +130,10 @@ class Browser:
         self("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def press(self, key):
-        text = {"text": key} if len(key) == 1 else {}
         code = {"windowsVirtualKeyCode": 27} if key == "Escape" else {}  # it closes dialogs
-        for kind in ("keyDown", "keyUp"):
-            self(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                **code,
-                **(text if kind[3:] == "Down" else {}),
-            )
+        text = {"text": key} if len(key) == 1 else {}
+        self("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **text)
+        self("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
 
     def screenshot(self, path, full=True):
         data = self("Page.captureScreenshot", format="png", captureBeyondViewport=full)["data"]

@@ -90,8 +90,8 @@ def test_the_image_is_in_sight_before_its_attention_is_read(page, tmp_path, size
     cut.write_text(text[: text.index('<script type="application/json" id="positions-0"')], "utf-8")
     with Browser(**size) as browser:
         browser.open(cut, until="document.querySelector('.picture img')?.complete")
-        shown = "(() => { const i = document.querySelector('.picture img'); const r = "
-        shown += (
+        shown = (
+            "(() => { const i = document.querySelector('.picture img'); const r = "
             "i.getBoundingClientRect(); return [i.naturalWidth, r.top, r.bottom, r.width]; })()"
         )
         pixels, top, bottom, width = browser.evaluate(shown)

@@ -99,10 +99,8 @@ def test_relevance_by_finite_differences_in_float64(kind):
             slope[place] = (ends[0] - ends[1]) / (2 * step)
         last = np.maximum(slope * a, 0).mean(axis=1)[0]
         relevance = relevance + last @ relevance
-    found, last_block = (
-        relevance_maps(model, x, label),
-        relevance_maps(model, x, label, "last_block"),
-    )
+    found = relevance_maps(model, x, label)
+    last_block = relevance_maps(model, x, label, "last_block")
     first = len(relevance) - 4
     rows = [0, 1] if model.variant.distillation else [0]
     for maps, matrix in ((found, relevance - np.eye(len(relevance))), (last_block, last)):
