@@ -29,7 +29,7 @@ def checked(check, default=dataclasses.MISSING):
 
 
 def must_be(expected, holds, convert=lambda value: value, bools=False):
-    """The check that converts what `holds` is true of; anything else is refused, as bools are."""
+    """The check that converts what `holds` is true of; it refuses others, and bools by default."""
 
     def check(value, name):
         try:
