@@ -91,8 +91,8 @@ def _lay_over(axes, picture, values, largest, style):
     fine = upsample(values, picture.shape[:2])
     share = (fine / largest).clip(0, 1)
     if style == "spotlight":
-        colored = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=-1)
-        show(axes, colored * (0.06 + 0.94 * share[..., None]), picture)
+        light = 0.06 + 0.94 * share
+        show(axes, picture * (light if picture.ndim == 2 else light[..., None]), picture)
         return ScalarMappable(Normalize(0, largest), "gray")
     show(axes, picture if picture.ndim == 2 else picture @ [0.299, 0.587, 0.114], picture)
     # Little attention lets the image through, much covers it.
