@@ -198,6 +198,9 @@ def probe(
         train, test, batch_size, progress: as in `extract_features`.
         shots: training images of each class, or several numbers; `None` for all of them.
         seed: of the validation split of `linear_probe`, or of the images that `fewshot` picks.
+
+    Raises:
+        ImportError, ValueError: as in `linear_probe` and `fewshot`.
     """
     options = {"layer": layer, "batch_size": batch_size, "progress": progress}
     train, test = (extract_features(model, data, **options) for data in (train, test))

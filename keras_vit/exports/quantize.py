@@ -4,6 +4,7 @@ import importlib
 import os
 import pathlib
 import tempfile
+import types
 from typing import Any
 
 import numpy as np
@@ -75,18 +76,14 @@ def _quantize_onnx(path, output, images):
     sides = [side.dim_value or None for side in tensor_type.shape.dim]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
     batches = iter([{inputs[0].name: x} for x in _checked(images, sides, dtype)])
-
-    class Reader(tools.CalibrationDataReader):
-        def get_next(self):
-            return next(batches, None)
-
+    reader = types.SimpleNamespace(get_next=lambda: next(batches, None))
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         prepared = pathlib.Path(folder) / "prepared.onnx"
         tools.quant_pre_process(path, prepared, save_as_external_data=True)
         tools.quantize_static(
             prepared,
             output,
-            Reader(),
+            reader,
             op_types_to_quantize=ONNX_OPERATORS,
             per_channel=True,
             activation_type=tools.QuantType.QUInt8,
@@ -103,9 +100,8 @@ def _quantize_openvino(path, output, images):
     try:
         model = openvino.Core().read_model(path)
     except Exception as error:
-        raise ValueError(
-            f"{str(path)!r} cannot be read as an OpenVINO model with its .bin: {error}"
-        ) from error
+        text = f"{str(path)!r} cannot be read as an OpenVINO model with its .bin: {error}"
+        raise ValueError(text) from error
     operators = {each.get_type_name() for each in model.get_ops()}
     _check_graph(path, operators, "FakeQuantize", model.inputs)
     sides = [side.get_length() if side.is_static else None for side in model.input().partial_shape]
@@ -131,9 +127,7 @@ def _package(name):
 def _check_graph(path, operators, sign, inputs):
     """Raises a ValueError where an operator is the sign of quantisation, or inputs are several."""
     if sign in operators:
-        raise ValueError(
-            f"{str(path)!r} is quantised already: it has {sign}. Give the float32 file."
-        )
+        raise ValueError(f"{str(path)!r} is quantised already, by {sign}. Give the float32 file.")
     if len(inputs) != 1:
         raise ValueError(f"{str(path)!r} must have one input. Received: a model of {len(inputs)}.")
 

@@ -91,8 +91,8 @@ def _lay_over(axes, picture, values, largest, style):
     fine = upsample(values, picture.shape[:2])
     share = (fine / largest).clip(0, 1)
     if style == "spotlight":
-        colored = picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=-1)
-        show(axes, colored * (0.06 + 0.94 * share[..., None]), picture)
+        light = 0.06 + 0.94 * share
+        show(axes, picture * (light if picture.ndim == 2 else light[..., None]), picture)
         return ScalarMappable(Normalize(0, largest), "gray")
     show(axes, picture if picture.ndim == 2 else picture @ [0.299, 0.587, 0.114], picture)
     # Little attention lets the image through, much covers it.
@@ -113,9 +113,12 @@ def plot_queries(
     Args:
         image: (height, width, channels).
         matrix: (tokens, tokens): one head, a mean of heads, or a rollout.
-        layout: `keras_vit.inspection.layout_of(model)`, whose size must be that of the matrix.
+        layout: `keras_vit.inspection.layout_of(model)`.
         queries: list of what `attention_maps` takes as `query`.
         path, unit: as in `plot_maps`.
+
+    Raises:
+        ValueError: a matrix of another size, or tokens that do not exist.
     """
     maps = np.stack([layout.query_rows(matrix, query) for query in queries])
     names = [f"row {q[0]}, column {q[1]}" if isinstance(q, tuple) else str(q) for q in queries]
@@ -141,7 +144,8 @@ def plot_components(images: ArrayLike, components: PatchComponents, path: FilePa
 
     Args:
         images, path: as in `plot_maps`.
-        components: a `PatchComponents` of these images, with three components or more.
+        components: a `PatchComponents` of these images, with three components or more; of others
+            the call is a ValueError.
     """
     values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:
@@ -167,7 +171,8 @@ def plot_reconstructions(
     Args:
         images: (n, height, width, channels) of numbers, as the model takes them.
         reconstructions, hidden: what `MaskedAutoencoder.reconstruct` returns for these images: the
-            predicted images, and (n, height, width), true where a pixel was hidden.
+            predicted images, and (n, height, width), true where a pixel was hidden. Other numbers
+            or sizes are a ValueError.
         path: as in `plot_maps`.
     """
     images, made = (np.asarray(x, "float32") for x in (images, reconstructions))

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 
@@ -15,11 +15,10 @@ from keras_vit.data.preprocess import network_of_images
 from keras_vit.data.transform import RESIZES, Transform
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
-from keras_vit.recipes.heads import LOSSES, check_heads, of_heads
+from keras_vit.recipes.heads import LOSSES, Recipe, check_heads, of_heads
 from keras_vit.text import brief, unknown
 from keras_vit.variants import VARIANTS, get_variant
 
-Recipe = TypeVar("Recipe")  # of recipe.py, which imports this file
 MOST_UPDATES = 2**31 - 1
 OF_A_VIT = ("dropout", "stochastic_depth", "remat", "representation_size", "pool", "position")
 
@@ -30,7 +29,7 @@ def checked(check, default=dataclasses.MISSING):
 
 
 def must_be(expected, holds, convert=lambda value: value, bools=False):
-    """The check that converts what `holds` is true of; anything else is refused, as bools are."""
+    """The check that converts what `holds` is true of; it refuses others, and bools by default."""
 
     def check(value, name):
         try:
@@ -55,9 +54,7 @@ no_weights = must_be(
 pairs = must_be(
     "a dict of arguments of the model, such as {'depth': 6}",
     lambda value: dict(value) is not None,
-    lambda value: tuple(
-        (k, tuple(v) if isinstance(v, list) else v) for k, v in dict(value).items()
-    ),
+    lambda value: tuple((k, keras.tree.lists_to_tuples(v)) for k, v in dict(value).items()),
 )
 best = must_be(
     "True, False or a figure of the validation, such as 'val_loss'",
@@ -236,11 +233,8 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     shapes = [tuple(x.shape[1:3]) for x in getattr(model, "inputs", None) or ()]
     if len(shapes) == 1 and None not in shapes[0] and shapes[0] != recipe.image_size:
         recipe = recipe.replace(image_size=shapes[0])
-    return dataclasses.replace(
-        recipe,
-        train=recipe.train.like(preprocessing, crop=recipe.train.crop in RESIZES),
-        eval=recipe.eval.like(preprocessing),
-    )
+    train = recipe.train.like(preprocessing, crop=recipe.train.crop in RESIZES)
+    return dataclasses.replace(recipe, train=train, eval=recipe.eval.like(preprocessing))
 
 
 def settings(recipe: Recipe) -> list[tuple[str, str]]:

@@ -20,14 +20,16 @@ class FlexiblePatches(keras.callbacks.Callback):
     Args:
         patch_sizes: sizes in pixels, each with the same probability; each must divide the images.
         seed: of the draws.
+        interpolation: how patches are resized, the method of `VisionTransformer.cut_into`.
     """
 
-    def __init__(self, patch_sizes: Sequence[int], seed: int = 0):
+    def __init__(self, patch_sizes: Sequence[int], seed: int = 0, interpolation: str = "bilinear"):
         super().__init__()
         self.patch_sizes = tuple(positive_int(size, "patch_sizes") for size in patch_sizes)
         if not self.patch_sizes:
             raise ValueError("patch_sizes must have at least one size. Received: none.")
-        self.seed, self.epoch, self.trained, self.programs = seed, 0, None, {}
+        self.seed, self.interpolation = seed, interpolation
+        self.epoch, self.trained, self.programs = 0, None, {}
 
     def drawn(self, epoch, batch):
         """The patch size of a batch, both numbers counted from 0."""
@@ -48,4 +50,5 @@ class FlexiblePatches(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         size = self.drawn(self.epoch, batch)
-        self.trained.train_next_batch_within(self.trained.cut_into(size), self.programs, size)
+        cut = self.trained.cut_into(size, self.interpolation)
+        self.trained.train_next_batch_within(cut, self.programs, size)

@@ -244,11 +244,10 @@ def test_what_cannot_be():
         (None, None, {"teacher_size": 0}, ValueError, "teacher_size=0"),
         (None, None, {"teacher_preprocessing": two}, ValueError, "2 for 3 channels"),
     ):
-        with pytest.raises(error, match=message):
-            distiller(one, other, **options)
+        refuses(message, distiller, one, other, error=error, **options)
     for loss in (training.SigmoidLoss(), keras.losses.CategoricalCrossentropy(), "mse"):
-        with pytest.raises(ValueError, match="needs a softmax cross-entropy of logits"):
-            distiller(compiled=False).compile(loss=loss)
+        compile_it = distiller(compiled=False).compile
+        refuses("needs a softmax cross-entropy of logits", compile_it, loss=loss)
     model = distiller(tiny_vit(depth=1, variable_size=True))
     with pytest.raises(ValueError, match=r"FlexiblePatches needs.*Distiller"):
         model.fit(images(), LABELS, verbose=0, callbacks=[training.FlexiblePatches([8])])

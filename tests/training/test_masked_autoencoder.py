@@ -243,7 +243,6 @@ def test_what_cannot_be():
         (None, {"decoder_mlp_dim": 0}, ValueError, "decoder_mlp_dim=0"),
         (tiny_vit(patch_size=1, channels=1), {}, ValueError, "cannot be normalised"),
     ):
-        with pytest.raises(error, match=message):
-            autoencoder(encoder, **options)
+        refuses(message, autoencoder, encoder, error=error, **options)
     refuses("Leave loss and metrics", autoencoder().compile, "adam", loss="mse")
     refuses("takes images of shape", autoencoder(), images((2, 8, 32, 3)))

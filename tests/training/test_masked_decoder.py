@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-import keras_vit
 from keras_vit import training
+from keras_vit.weights import CheckpointError
 from tests.support import ORACLES, assert_same, refuses, values
 
 pytestmark = pytest.mark.any_backend
 FOLDER = ORACLES / "mae" / "model"
+read = training.MaskedAutoencoder.from_checkpoint
 
 
 def test_names_of_other_versions_of_transformers(tmp_path):
@@ -21,7 +22,7 @@ def test_names_of_other_versions_of_transformers(tmp_path):
     arrays = {n.replace("decoder_encoder.layer.", "decoder_layers."): a for n, a in arrays.items()}
     assert "decoder.decoder_layers.1.attention.attention.query.weight" in arrays
     safetensors.numpy.save_file(arrays, tmp_path / "named" / "model.safetensors")
-    mine, expected = map(training.MaskedAutoencoder.from_checkpoint, (tmp_path / "named", FOLDER))
+    mine, expected = map(read, (tmp_path / "named", FOLDER))
     assert_same(values(mine), values(expected))
 
 
@@ -34,9 +35,9 @@ def test_files_that_hold_no_such_decoder(tmp_path):
         ({"mask_ratio": 1.5}, "share in .*1.5"),
     ):
         (tmp_path / "other" / "config.json").write_text(json.dumps({**config, **changed}))
-        refuses(message, training.MaskedAutoencoder.from_checkpoint, tmp_path / "other")
-    with pytest.raises(keras_vit.weights.CheckpointError, match=r"no decoder.*encoder alone"):
-        training.MaskedAutoencoder.from_checkpoint(ORACLES / "hf_transformers5" / "vit_cls_p8")
+        refuses(message, read, tmp_path / "other")
+    without = ORACLES / "hf_transformers5" / "vit_cls_p8"
+    refuses("no decoder.*encoder alone", read, without, error=CheckpointError)
 
     arrays = safetensors.numpy.load_file(FOLDER / "model.safetensors")
     (tmp_path / "other" / "config.json").write_text(json.dumps(config))
@@ -48,5 +49,4 @@ def test_files_that_hold_no_such_decoder(tmp_path):
         others = {n: a for n, a in arrays.items() if n != name}
         others |= {} if array is None else {name: array.astype("float32")}
         safetensors.numpy.save_file(others, tmp_path / "other" / "model.safetensors")
-        with pytest.raises(keras_vit.weights.CheckpointError, match=message):
-            training.MaskedAutoencoder.from_checkpoint(tmp_path / "other")
+        refuses(message, read, tmp_path / "other", error=CheckpointError)

@@ -166,8 +166,7 @@ def test_encoders_that_cannot_be_pre_trained():
         (keras.Sequential([keras.layers.Dense(2)]), TypeError, "VisionTransformer.*Sequential"),
         (tiny_vit(image_size=8), ValueError, "at least two patches"),
     ):
-        with pytest.raises(error, match=message):
-            training.MaskedPatchModel(encoder)
+        refuses(message, training.MaskedPatchModel, encoder, error=error)
 
 
 def test_wrong_arguments():
