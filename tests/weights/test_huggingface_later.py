@@ -8,14 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.readers import FAMILIES
-from tests.support import (
-    assert_close,
-    forward,
-    read_arrays,
-    refuses,
-    to_numpy,
-    values,
-)
+from tests.support import assert_close, forward, read_arrays, refuses, to_numpy, values
 from tests.weights.stored import (
     LATER,
     arrays_of,

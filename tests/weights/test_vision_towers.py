@@ -102,13 +102,7 @@ AIMV2 = {
         (CLIP, "CLIPVisionModel"),
         ({**CLIP, "projection": 12, "activation": "silu"}, "CLIPVisionModelWithProjection"),
         (
-            {
-                **CLIP,
-                "pool": "mean",
-                "class_token": True,
-                "final_norm": False,
-                "num_classes": 3,
-            },
+            {**CLIP, "pool": "mean", "class_token": True, "final_norm": False, "num_classes": 3},
             "CLIPForImageClassification",
         ),
         ({"pool": "map", "num_classes": 0, "activation": "quick_gelu"}, "SiglipVisionModel"),
