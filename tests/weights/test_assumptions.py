@@ -11,7 +11,7 @@ from keras_vit.weights.formats.timm import preprocessing_of
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, forward, images, randomize, refuses, tiny_vit
 from tests.weights.stored import refused
-from tests.weights.test_families import checkpoint_of, expected_output
+from tests.weights.test_families import assert_computes, checkpoint_of
 
 pytestmark = pytest.mark.any_backend
 
@@ -28,8 +28,7 @@ def test_heads_of_a_timm_file_from_an_override(tmp_path):
     refuses(r"how many attention heads.*width 48.*num_heads=", keras_vit.from_checkpoint, path)
     model = keras_vit.from_checkpoint(path, num_heads=4)
     assert ("num_heads", 4, "num_heads as given") in model.load_report.assumed
-    inputs, expected, _ = expected_output(ORACLES / "timm" / "vit_token_p8")
-    assert_close(forward(model, inputs), expected, 2e-5)
+    assert_computes(model, ORACLES / "timm" / "vit_token_p8")
     refuses("5 heads do not divide the 48 units", keras_vit.from_checkpoint, path, num_heads=5)
 
 
@@ -38,8 +37,7 @@ def test_heads_of_a_timm_file_from_the_model_that_takes_it(tmp_path):
     options = {"image_size": 32, "patch_size": 8, "width": 48, "depth": 3, "num_heads": 4}
     model = keras_vit.VisionTransformer(**options, num_classes=10, gelu="erf")
     keras_vit.load_weights(model, path)
-    inputs, expected, _ = expected_output(ORACLES / "timm" / "vit_token_p8")
-    assert_close(forward(model, inputs), expected, 2e-5)
+    assert_computes(model, ORACLES / "timm" / "vit_token_p8")
 
 
 def test_heads_of_a_timm_file_from_the_custom(tmp_path):
@@ -60,24 +58,21 @@ def test_the_pooling_of_a_timm_file(tmp_path):
     """A norm after the pooling, and a file without class token, tell that the mean is taken."""
     for case, heads in (("vit_gap_fcnorm_p8", 4), ("vit_gap_nocls_p16", 2)):
         model = keras_vit.from_checkpoint(alone(f"timm/{case}", tmp_path), num_heads=heads)
-        inputs, expected, _ = expected_output(ORACLES / "timm" / case)
-        assert_close(forward(model, inputs), expected, 2e-5)
+        assert_computes(model, ORACLES / "timm" / case)
 
 
 def test_a_grid_that_is_not_square_from_an_override(tmp_path):
     path = alone("timm/vit_nohead_p4_nonsquare", tmp_path)
     refuses(r"24 patches.*no square", keras_vit.from_checkpoint, path, num_heads=4)
     model = keras_vit.from_checkpoint(path, num_heads=4, image_size=(16, 24))
-    inputs, expected, _ = expected_output(ORACLES / "timm" / "vit_nohead_p4_nonsquare")
-    assert_close(forward(model, inputs), expected, 2e-5)
+    assert_computes(model, ORACLES / "timm" / "vit_nohead_p4_nonsquare")
 
 
 def test_an_image_size_without_positions(tmp_path):
     path = alone("big_vision_vit/gap_sincos2d_p8", tmp_path)
     refused(r"no table of positions.*'none'", path, image_size=(32, 40))
     model = keras_vit.from_checkpoint(path, image_size=(32, 40), position="sincos_2d")
-    inputs, expected, _ = expected_output(ORACLES / "big_vision_vit" / "gap_sincos2d_p8")
-    assert_close(forward(model, inputs), expected, 2e-5)
+    assert_computes(model, ORACLES / "big_vision_vit" / "gap_sincos2d_p8")
     by_custom = keras_vit.from_checkpoint(path, position="sincos_2d")
     assert ("position", "sincos_2d", "position as given") in by_custom.load_report.assumed
     assert by_custom.image_size == (224, 224)

@@ -8,14 +8,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.readers import FAMILIES
-from tests.support import (
-    assert_close,
-    forward,
-    read_arrays,
-    refuses,
-    to_numpy,
-    values,
-)
+from tests.support import assert_close, forward, read_arrays, refuses, to_numpy, values
 from tests.weights.stored import (
     LATER,
     arrays_of,
@@ -37,10 +30,8 @@ def test_positions_are_of_a_square_whatever_the_config(tmp_path):
     """transformers takes 9 positions for 3 x 3 and resamples them for images of 1 x 9 patches."""
     folder = changed("hf_dinov2", tmp_path, image_size=[4, 36])
     expected = keras_vit.from_checkpoint(model_of("hf_dinov2"), image_size=(4, 36))
-    for model in (
-        keras_vit.from_checkpoint(folder),
-        keras_vit.from_checkpoint(folder, image_size=(4, 36)),
-    ):
+    for options in ({}, {"image_size": (4, 36)}):
+        model = keras_vit.from_checkpoint(folder, **options)
         assert model.image_size == (4, 36)
         assert_same_weights(model, expected, 1e-6)
 
@@ -100,12 +91,9 @@ def test_what_a_folder_cannot_hold(case, options, words, tmp_path):
 def test_a_bias_that_only_some_layers_have(tmp_path):
     """DINOv3's config has a switch for each; the missing ones are zeros here."""
     names = [name for name in arrays_of("hf_dinov3") if name.endswith("o_proj.bias")]
-    without = keras_vit.from_checkpoint(
-        changed("hf_dinov3", tmp_path, dict.fromkeys(names), proj_bias=False)
-    )
-    for name, array in values(without).items():
-        if name.endswith("out/bias"):
-            assert not to_numpy(array).any()
+    folder = changed("hf_dinov3", tmp_path, dict.fromkeys(names), proj_bias=False)
+    without = keras_vit.from_checkpoint(folder)
+    assert not any(to_numpy(a).any() for n, a in values(without).items() if n.endswith("out/bias"))
     assert "zeros" in dict((n, why) for n, _, why in without.load_report.assumed)["biases"]
 
 
@@ -120,10 +108,9 @@ def test_biases_that_all_layers_have_or_none(tmp_path):
 def test_beit_without_any_name_of_its_own(tmp_path):
     """Its keys alone tell it from a ViT: they have no bias."""
     names = [n for n in arrays_of("hf_beit_shared") if n.endswith("bias_table")]
-    said = {"use_shared_relative_position_bias": False}
-    model = keras_vit.from_checkpoint(
-        changed("hf_beit_shared", tmp_path, dict.fromkeys(names), **said)
-    )
+    stated = {"use_shared_relative_position_bias": False}
+    folder = changed("hf_beit_shared", tmp_path, dict.fromkeys(names), **stated)
+    model = keras_vit.from_checkpoint(folder)
     assert model.load_report.family == "Hugging Face Beit"
     assert model.variant.position == "none" and model.variant.biases == "no_key"
 

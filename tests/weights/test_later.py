@@ -33,8 +33,7 @@ cases = pytest.mark.parametrize(
     "case",
     [
         pytest.param(
-            case,
-            marks=[pytest.mark.slow] * (BACKEND != "torch" and case not in EVERYWHERE),
+            case, marks=[pytest.mark.slow] * (BACKEND != "torch" and case not in EVERYWHERE)
         )
         for case in CASES
     ],

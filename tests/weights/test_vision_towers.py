@@ -39,13 +39,9 @@ def test_what_a_config_does_not_say_is_what_its_class_means(tmp_path):
 
     folder = changed("tower_siglip_classes", tmp_path, widened, vision_config={"patch_size": 4})
     model = keras_vit.from_checkpoint(folder)
-    assert (model.variant.num_heads, model.variant.gelu, model.variant.epsilon) == (
-        12,
-        "tanh",
-        1e-6,
-    )
-    assert model.preprocessing.interpolation == "bicubic"
-    assert model.preprocessing.mean == (0.5, 0.5, 0.5)
+    v, recipe = model.variant, model.preprocessing
+    assert (v.num_heads, v.gelu, v.epsilon) == (12, "tanh", 1e-6)
+    assert (recipe.interpolation, recipe.mean) == ("bicubic", (0.5, 0.5, 0.5))
     model = keras_vit.from_checkpoint(model_of("tower_clip"))
     assert (model.variant.activation, model.variant.epsilon) == ("quick_gelu", 1e-5)
     assert model.preprocessing.resize == "shortest"
@@ -102,13 +98,7 @@ AIMV2 = {
         (CLIP, "CLIPVisionModel"),
         ({**CLIP, "projection": 12, "activation": "silu"}, "CLIPVisionModelWithProjection"),
         (
-            {
-                **CLIP,
-                "pool": "mean",
-                "class_token": True,
-                "final_norm": False,
-                "num_classes": 3,
-            },
+            {**CLIP, "pool": "mean", "class_token": True, "final_norm": False, "num_classes": 3},
             "CLIPForImageClassification",
         ),
         ({"pool": "map", "num_classes": 0, "activation": "quick_gelu"}, "SiglipVisionModel"),
