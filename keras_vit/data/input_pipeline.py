@@ -141,7 +141,17 @@ class Pipeline(KerasBatches):
     units = None  # of the values to estimate, see `keras_vit.data.units`
 
     def __init__(
-        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
+        self,
+        source: Any,
+        recipe: Any,
+        split: str,
+        *,
+        batch_size: int,
+        training: bool,
+        seed: int,
+        channels: int,
+        threads: int,
+        workers: int,
     ):
         super().__init__()
         self.source, self.name, self.left_out = source, source.name, source.left_out
