@@ -58,8 +58,7 @@ def open_image(source):
 def orientation(image):
     """The EXIF orientation of a PIL image, 1 to 8: 1 is upright, 5 to 8 lie on their side.
 
-    It is 1 where the file says nothing, says something else, or has broken EXIF data: the pixels
-    are whole. Only a JPEG is not decoded by this.
+    It is 1 where EXIF data are missing, broken or wrong. Only a JPEG is not decoded by this.
     """
     if image.format != "JPEG":
         decode(image)  # which turns a TIFF, and finds what a PNG says behind its pixels

@@ -67,10 +67,7 @@ def preprocess(
 
 
 def preprocess_readable(images, model):
-    """What `preprocess` makes of a list of images, and the indices of those that are left out.
-
-    They are files that do not exist or cannot be read; a warning names each.
-    """
+    """What `preprocess` makes of a list of images, and the indices of those that cannot be read."""
     wanted = input_of(model)
     items = list_images(images, wanted[1], must_exist=False)
     batch, kept = prepared(items, wanted, skip_corrupt=True)
