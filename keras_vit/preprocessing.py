@@ -98,7 +98,7 @@ class Preprocessing:
         if not images.size or images.dtype.kind not in "fiuV":  # V: bfloat16
             return False
         mean, std, images = np.array(self.mean), np.array(self.std), images.astype("float32")
-        low, high = (-mean / std).min(), ((1 - mean) / std).max()
+        low, high = ((0 - mean) / std).min(), ((1 - mean) / std).max()
         margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
         least, most = float(images.min()), float(images.max())
         outside = least < low - margin or most > high + margin or (low < 0 <= least < most)

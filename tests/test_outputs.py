@@ -261,25 +261,14 @@ def test_one_logit_of_yes_or_no():
 
 
 def test_labels_of_another_problem_are_refused():
-    class Data(keras.utils.PyDataset):
-        problem = "multi_label"
-        steps_per_epoch = 1
-
-        def __len__(self):
-            return 1
-
-        def __getitem__(self, index):
-            return images((4, 16, 16, 3)), np.ones((4, 3), "float32")
-
-        def from_step(self, step):
-            return self
-
-    recipe = recipes.get("digits").replace(steps=5, warmup_steps=1)
+    recipe = recipes.get("digits").replace(steps=5, warmup_steps=1, batch_size=4)
+    arrays = np.repeat(PICTURE, 4, axis=0), np.ones((4, 3))
+    data = keras_vit.data.pipeline(arrays, recipe, problem="multi_label")
     model = recipe.compile(tiny_vit(num_classes=3))
     for fit in (model.fit, lambda data: training.fit(model, data, "never", epochs=1)):
-        refuses(r"problem='multi_label'.*recipe\.for_problem", fit, Data())
+        refuses(r"problem='multi_label'.*recipe\.for_problem", fit, data)
     model = recipe.for_problem("multi_label").compile(model)
-    history = model.fit(Data(), verbose=0).history
+    history = model.fit(data, verbose=0).history
     assert model.reading == "sigmoid" and history["mean_average_precision"] == [1.0]
 
 

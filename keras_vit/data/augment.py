@@ -13,9 +13,8 @@ AUGMENTATIONS = {}
 def augmentation(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds a function to those that `Transform.augment` can name; a decorator.
 
-    Args:
-        function: `(image, rng, *arguments) -> image` of PIL images of one mode, RGB or L, and one
-            size. All that is random in it must be drawn from `rng`, a `numpy.random.Generator`.
+    It is `(image, rng, *arguments) -> image` of PIL images of one mode, RGB or L, and one size. All
+    that is random in it must be drawn from `rng`, a `numpy.random.Generator`.
     """
     AUGMENTATIONS[function.__name__] = function
     return function
@@ -122,10 +121,7 @@ _SMOOTH = ImageFilter.Kernel((3, 3), (1, 1, 1, 1, 5, 1, 1, 1, 1), scale=13, offs
 
 
 def blend(degenerate, image, level):
-    """degenerate + factor (image - degenerate), clipped and truncated.
-
-    The share of the image is 0.1 at level 0, 1 at 0.5, 1.9 at 1, and goes on from there.
-    """
+    """degenerate + share (image - degenerate), truncated: a share of 0.1 at level 0, 1.9 at 1."""
     return Image.blend(degenerate, image, level * 1.8 + 0.1)
 
 
@@ -173,9 +169,8 @@ def rotate(image, level, rng):
 def move(image, a, b, c, d, e, f):
     """The pixel nearest to (a x + b y + c, d x + e y + f) comes to (x, y).
 
-    Pillow counts places from the corner of a pixel, the authors from its centre. It computes them
-    in steps of 2^-16: the small surplus lets a place in the middle between two pixels go to the
-    second one all the same.
+    Pillow counts places from the corner of a pixel, the authors from its centre. The small surplus
+    lets a place in the middle between two pixels go to the second one.
     """
     surplus = 0.5 + 1e-3
     matrix = (a, b, c + surplus - (a + b) / 2, d, e, f + surplus - (d + e) / 2)

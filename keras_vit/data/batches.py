@@ -28,11 +28,9 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
     its place in this chain: with one step more or fewer, runs begun before would get others.
 
     Args:
-        read: a `keras_vit.data.reader.Reader`.
+        read: a `Reader`; `layers` are configs of `layer_configs`, `mixup` and `cutmix` alphas.
         batch_size: examples per batch, of all processes together.
         seed: decides all that is random.
-        layers: configs of `keras_layers.layer_configs`.
-        mixup, cutmix: alphas of `keras_vit.data.mixing.mix`.
         share: (process, processes); the batches hold this process's part.
     """
     # A process reads its part of a batch, or all of a batch whose images are mixed.

@@ -24,7 +24,7 @@ from keras_vit.data.dataset import problem_told
 from keras_vit.data.label_rows import LabelRows, balanced_class_weights, count_missing
 from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.pixels import per_channel
-from keras_vit.data.reader import Reader, Unreadable
+from keras_vit.data.reader import Reader, add_unreadable
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
 
 
@@ -141,12 +141,22 @@ class Pipeline(KerasBatches):
     units = None  # of the values to estimate, see `keras_vit.data.units`
 
     def __init__(
-        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
+        self,
+        source: Any,
+        recipe: Any,
+        split: str,
+        *,
+        batch_size: int,
+        training: bool,
+        seed: int,
+        channels: int,
+        threads: int,
+        workers: int,
     ):
         super().__init__()
-        for name in ("name", "left_out", "problem", "class_names", "num_classes"):
-            setattr(self, name, getattr(source, name))
-        self.source, self.split, self.rows = source, split, source.rows(split)
+        self.source, self.name, self.left_out = source, source.name, source.left_out
+        self.problem, self.num_classes = source.problem, source.num_classes
+        self.class_names, self.split, self.rows = source.class_names, split, source.rows(split)
         self.num_examples, self.missing = len(self.rows), count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
         if training and batch_size > self.num_examples:
@@ -164,7 +174,7 @@ class Pipeline(KerasBatches):
             self.preprocessing = self.preprocessing.for_channels(channels)
         mean, std = per_channel(self.preprocessing, channels)
         self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
-        self._unreadable = Unreadable()  # of all objects that are made of this one
+        self._unreadable = {}  # row: reason, in all objects that are made of this one
         labels = LabelRows.of_source(source, one_hot=training, weighted=bool(self.missing))
         options = {"channels": channels, "label_rows": labels, "training": training}
         self._label_rows = labels
@@ -230,7 +240,7 @@ class Pipeline(KerasBatches):
     def __iter__(self):
         dataset, batches_left = self._dataset[self.start : self.start + len(self)], len(self)
         for images, rows, notes in read_ahead(dataset, **self._reading):
-            self._unreadable.add(notes, self.source, self.num_examples)
+            add_unreadable(self._unreadable, notes, self.source, self.num_examples)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
             yield images, *self._label_rows.labels(rows, self.units)

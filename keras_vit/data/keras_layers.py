@@ -1,8 +1,7 @@
 """Layers of Keras and KerasCV that augment the batches of a pipeline.
 
 A recipe keeps them as text, so that it stays a value: each layer's Keras config as JSON, without
-name, dtype and seed. All that is random in a batch is a function of (seed, step), as everywhere in
-a pipeline.
+name, dtype and seed. What they draw is a function of (seed, step), as everywhere in a pipeline.
 """
 
 import concurrent.futures

@@ -41,7 +41,6 @@ def naflex_inputs(images: Any, model: Any, max_patches: int = 256) -> dict[str, 
 
     Args:
         images: as in `keras_vit.preprocess`.
-        model: a `NaFlexVisionTransformer`.
         max_patches: the length of the sequences.
 
     Returns:

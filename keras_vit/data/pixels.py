@@ -58,8 +58,7 @@ def open_image(source):
 def orientation(image):
     """The EXIF orientation of a PIL image, 1 to 8: 1 is upright, 5 to 8 lie on their side.
 
-    It is 1 where the file says nothing, says something else, or has broken EXIF data: the pixels
-    are whole. Only a JPEG is not decoded by this.
+    It is 1 where EXIF data are missing, broken or wrong. Only a JPEG is not decoded by this.
     """
     if image.format != "JPEG":
         decode(image)  # which turns a TIFF, and finds what a PNG says behind its pixels
@@ -73,15 +72,12 @@ def orientation(image):
 def pixels_of(image, channels, upright=True):
     """The pixels of an image as they are meant to be seen, shape (height, width, channels).
 
-    The first frame of an animation; palettes and CMYK become RGB, transparency is dropped.
-
     Args:
-        image: a path, the bytes of a file, a PIL image, or an array, which keeps its dtype.
+        image: a path, the bytes of a file, a PIL image, or an array, which keeps its dtype. Others
+            become uint8: the first frame of an animation, palettes and CMYK as RGB, without
+            transparency.
         channels: 3 for RGB, 1 for grayscale; of an array as in `convert_channels`.
         upright: whether to turn a file's image as its EXIF orientation says; see `orientation`.
-
-    Returns:
-        uint8 array, unless the image is another one.
     """
     if isinstance(image, np.ndarray):
         return convert_channels(image, channels)
@@ -155,12 +151,7 @@ def bytes_of(image, channels):
 
 
 def normalized(images, mean, std):
-    """Pixels of 0..255 as new float32 ones, (x / 255 - mean) / std.
-
-    Args:
-        images: shape (..., channels).
-        mean, std: arrays of one float32 for each channel, as `per_channel` returns them.
-    """
+    """Pixels of 0..255 as new float32 ones, (x / 255 - mean) / std; both as of `per_channel`."""
     images = images.astype(np.float32)
     # Times 255, so that bytes become exactly what `(x - 127.5) / 127.5` makes of them.
     images -= mean * np.float32(255)

@@ -67,10 +67,7 @@ def preprocess(
 
 
 def preprocess_readable(images, model):
-    """What `preprocess` makes of a list of images, and the indices of those that are left out.
-
-    They are files that do not exist or cannot be read; a warning names each.
-    """
+    """What `preprocess` makes of a list of images, and the indices of those that cannot be read."""
     wanted = input_of(model)
     items = list_images(images, wanted[1], must_exist=False)
     batch, kept = prepared(items, wanted, skip_corrupt=True)
@@ -111,15 +108,10 @@ def warn_of_unreadable(items, errors, stacklevel=2):
 
 
 def prepare(items, read, image_size, channels, preprocessing):
-    """Reads, resizes and normalises images; one at a time is held at its full size.
+    """(images, {index: error} of those that cannot be read): as `input_of` tells, in float32.
 
-    Args:
-        items: what `read` makes pixels of, one by one: uint8 in 0..255 or floats in [0, 1].
-        image_size, channels, preprocessing: see `input_of`.
-
-    Returns:
-        (float32 array of shape (items, height, width, channels), {index: error} of the items that
-        cannot be read, whose rows are not filled).
+    `read` makes pixels of an item: uint8 in 0..255 or floats in [0, 1]. One image at a time is held
+    at its full size.
     """
     mean, std = per_channel(preprocessing, channels)
     batch, errors = np.zeros((len(items), *image_size, channels), np.float32), {}
@@ -187,10 +179,8 @@ def prepares_bytes(model):
 def network_of_images(model, required=True):
     """The network inside of a model that says how images are prepared, or `None` for none inside.
 
-    It is `None`, too, where layers before it change pixels, unless it is `required`.
-
-    Raises:
-        ValueError: networks that want different images, or layers before one that change pixels.
+    Networks that want different images are an error, and so are layers before one that change
+    pixels: these give `None` unless the network is `required`.
     """
     networks = backbones(model) if isinstance(model, keras.Model) else {}
     networks = {place: each for place, each in networks.items() if hasattr(each, "preprocessing")}

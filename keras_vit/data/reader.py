@@ -67,18 +67,11 @@ class Reader:
 
 
 def apply(transform, image, rng=None, channels=3, upright=True):
-    """Applies a transform to one image.
+    """Applies a `Transform` to the bytes of an image file, or to uint8 pixels.
 
-    Args:
-        transform: a `Transform`.
-        image: the bytes of an image file, or uint8 pixels of shape (height, width, channels).
-        rng: a `numpy.random.Generator`, which a random transform draws from.
-        channels: 3 for RGB or 1 for grayscale, of a file.
-        upright: whether to turn a file's image as its EXIF orientation says.
-
-    Returns:
-        Shape (*transform.image_size, channels), values 0..255: uint8, or float32 where the resize
-        keeps fractions; see `Transform.library`.
+    Shapes: (height, width, channels) -> (*transform.image_size, channels) of 0..255, uint8, or
+    float32 where the resize keeps fractions. A random transform draws from `rng`. The channels of a
+    file are 3 for RGB or 1 for grayscale; `upright` follows its EXIF orientation.
 
     Raises:
         ImageError: an image that cannot be decoded, or is too small or too long for the transform.
@@ -141,24 +134,21 @@ def _drafted(file, box, size):
     return (*starts, *(end - start for start, end in zip(starts, ends)))
 
 
-class Unreadable(dict):
-    """{row: reason} of the examples of a split that could not be read so far."""
+def add_unreadable(unreadable, notes, source, num_examples):
+    """Adds notes of a `Reader` to {row: reason}, with a warning for each of the first examples.
 
-    def add(self, notes, source, num_examples):
-        """Adds notes of a `Reader`, with a warning for each of the first examples.
-
-        Raises:
-            ValueError: more than one of `LOST_AT_MOST` examples cannot be read.
-        """
-        for row, reason in notes:
-            if row in self:
-                continue
-            self[row] = reason
-            if len(self) > max(1, num_examples // LOST_AT_MOST):
-                lines = [f"{source.place(row)}: {reason}" for row, reason in self.items()]
-                raise ValueError(
-                    f"{len(self)} of {num_examples} examples cannot be read. Received:\n"
-                    f"{listed(lines)}\nRepair or remove them."
-                )
-            if len(self) <= LISTED:  # `Pipeline.skipped` tells the others
-                warnings.warn(f"{source.place(row)} is left out: {reason}", stacklevel=4)
+    Raises:
+        ValueError: more than one of `LOST_AT_MOST` examples cannot be read.
+    """
+    for row, reason in notes:
+        if row in unreadable:
+            continue
+        unreadable[row] = reason
+        if len(unreadable) > max(1, num_examples // LOST_AT_MOST):
+            lines = [f"{source.place(row)}: {reason}" for row, reason in unreadable.items()]
+            raise ValueError(
+                f"{len(lines)} of {num_examples} examples cannot be read. Received:\n"
+                f"{listed(lines)}\nRepair or remove them."
+            )
+        if len(unreadable) <= LISTED:  # `Pipeline.skipped` tells the others
+            warnings.warn(f"{source.place(row)} is left out: {reason}", stacklevel=4)

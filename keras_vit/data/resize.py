@@ -22,15 +22,9 @@ def fit_image(image, image_size, preprocessing):
     With `library="transformers"` the shorter side gets the smaller of the two numbers, and black
     fills what the other may lack.
 
-    Args:
-        image: shape (height, width, channels); uint8, or float32 with values 0..255, which are
-            rounded to bytes for the libraries that work on bytes.
-        image_size: (height, width) in pixels.
-        preprocessing: a `keras_vit.Preprocessing`.
-
-    Returns:
-        Array of shape (*image_size, channels), values 0..255: uint8, or float32 where the resize
-        keeps fractions. Those of TensorFlow's bicubic resize can lie a little outside.
+    Shapes: (height, width, channels) -> (*image_size, channels), uint8, or float32 of 0..255: an
+    image, which is rounded for libraries that work on bytes; a result, where the resize keeps
+    fractions. Those of TensorFlow's bicubic resize can lie a little outside.
 
     Source: transforms_factory.py of timm, pp/ops_image.py of big_vision,
     image_processing_backends.py of transformers 5 (`TorchvisionBackend`).

@@ -92,8 +92,49 @@ class Transform:
         steps = [self.augment] if isinstance(self.augment, str) else self.augment
         steps = tuple(step if isinstance(step, str) else tuple(step) for step in steps)
         object.__setattr__(self, "augment", steps)
-        _check(self)
+        self._check()
         _ = self.preprocessing  # which checks the rest
+
+    def _check(self):
+        """Raises a ValueError that names the field that is out of its range."""
+        check_choice("crop", self.crop, (*CROPS, *RESIZES))
+        for step in self.augment:
+            name = step if isinstance(step, str) else step[0]
+            check_choice("augmentation", name, (*AUGMENTATIONS,))
+        if self.padding != 0:
+            positive_int(self.padding, "padding")
+        (least, most), (narrow, broad), (black, white) = self.area, self.ratio, self.value_range
+        rotation, scale, shift = (0, 0, 0) if self.affine is None else self.affine
+        match (0, 0) if self.randaugment is None else self.randaugment:
+            case (int(operations), int(magnitude) | float(magnitude)):
+                draws = operations >= 0 and 0 <= magnitude < math.inf
+            case _:
+                draws = False
+        is_share, is_centered = self.crop_fraction is not None, self.crop in CENTERED
+        cuts = is_centered or self.crop in ("resize_small_random", "squash_random")
+        fits = not cuts or is_share or (self.resize_small or 0) >= max(self.image_size)
+        turns = min(rotation, scale, shift) >= 0 and scale < 1
+        rules = {  # each begins with the field that it is about
+            "area must be (low, high), above 0 and at most 1": 0 < least <= most <= 1,
+            "ratio must be (low, high), above 0": 0 < narrow <= broad,
+            "value_range must be (low, high)": black < white,
+            "affine must be (rotation, scale, shift), none negative and scale below 1": turns,
+            "randaugment must be (operations, magnitude), such as (2, 10), or None": draws,
+            "draft must be True or False": isinstance(self.draft, bool),
+            f"resize_small must be at least {max(self.image_size)} for crop={self.crop!r}": fits,
+            f"crop_fraction must be None unless crop is of {CENTERED}": is_centered or not is_share,
+            f"mean must be given with std, or neither; std={brief(self.std)}": (
+                (self.mean is None) == (self.std is None)
+            ),
+        }
+        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
+        for name, other in _SAME.items():
+            rules[f"{name} must be left out beside {other}, which says the same"] = (
+                not {name, other} <= given
+            )
+        for rule, holds in rules.items():
+            if not holds:
+                raise ValueError(f"{rule}. Received: {brief(getattr(self, rule.split()[0]))}.")
 
     @functools.cached_property
     def preprocessing(self):
@@ -152,44 +193,3 @@ class Transform:
                     '`if __name__ == "__main__":`, or use workers=0'
                 )
         return [(AUGMENTATIONS[name], arguments) for name, *arguments in steps]
-
-
-def _check(t):
-    """Raises a ValueError that names the field of a transform that is out of its range."""
-    check_choice("crop", t.crop, (*CROPS, *RESIZES))
-    for step in t.augment:
-        check_choice("augmentation", step if isinstance(step, str) else step[0], (*AUGMENTATIONS,))
-    if t.padding != 0:
-        positive_int(t.padding, "padding")
-    (least, most), (narrow, broad), (black, white) = t.area, t.ratio, t.value_range
-    rotation, scale, shift = (0, 0, 0) if t.affine is None else t.affine
-    match (0, 0) if t.randaugment is None else t.randaugment:
-        case (int(operations), int(magnitude) | float(magnitude)):
-            draws = operations >= 0 and 0 <= magnitude < math.inf
-        case _:
-            draws = False
-    is_share, is_centered = t.crop_fraction is not None, t.crop in CENTERED
-    cuts = is_centered or t.crop in ("resize_small_random", "squash_random")
-    fits = not cuts or is_share or (t.resize_small or 0) >= max(t.image_size)
-    turns = min(rotation, scale, shift) >= 0 and scale < 1
-    rules = {  # each begins with the field that it is about
-        "area must be (low, high), above 0 and at most 1": 0 < least <= most <= 1,
-        "ratio must be (low, high), above 0": 0 < narrow <= broad,
-        "value_range must be (low, high)": black < white,
-        "affine must be (rotation, scale, shift), none negative and scale below 1": turns,
-        "randaugment must be (operations, magnitude), such as (2, 10), or None": draws,
-        "draft must be True or False": isinstance(t.draft, bool),
-        f"resize_small must be at least image_size={t.image_size} for crop={t.crop!r}": fits,
-        f"crop_fraction must be None unless crop is of {CENTERED}": is_centered or not is_share,
-        f"mean must be given with std, or neither; std={brief(t.std)}": (
-            (t.mean is None) == (t.std is None)
-        ),
-    }
-    given = {f.name for f in dataclasses.fields(t) if getattr(t, f.name) != f.default}
-    for name, other in _SAME.items():
-        rules[f"{name} must be left out beside {other}, which says the same"] = (
-            not {name, other} <= given
-        )
-    for rule, holds in rules.items():
-        if not holds:
-            raise ValueError(f"{rule}. Received: {brief(getattr(t, rule.split()[0]))}.")

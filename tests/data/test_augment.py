@@ -73,6 +73,10 @@ def mean_gray(tf, image):
     return tf.image.grayscale_to_rgb(tf.cast(mean, tf.uint8))
 
 
+def colourless(tf, image):
+    return tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image))
+
+
 def posterized(tf, image, level):
     shift = tf.constant(min(max(8 - int(level * 4), 0), 7), tf.uint8)
     return tf.bitwise.left_shift(tf.bitwise.right_shift(image, shift), shift)
@@ -88,22 +92,14 @@ AUTHORS = {
     "Equalize": (per_channel(equalized), 0),
     "Invert": (lambda tf, x, level: 255 - x, 0),
     "Posterize": (posterized, 0),
-    "Solarize": (
-        lambda tf, x, level: tf.where(x < np.array(int(level * 256)).astype(np.uint8), x, 255 - x),
-        0,
-    ),
+    "Solarize": (lambda tf, x, level: np.where(x < int(level * 256) % 256, x, 255 - x), 0),
     "SolarizeAdd": (
-        lambda tf, x, level: tf.where(
-            x < 128, np.clip(x.astype(int) + int(level * 110), 0, 255).astype(np.uint8), x
+        lambda tf, x, level: np.where(
+            x < 128, np.minimum(x.astype(int) + int(level * 110), 255), x
         ),
         0,
     ),
-    "Color": (
-        lambda tf, x, level: blend(
-            tf, tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(x)), x, level
-        ),
-        1,
-    ),
+    "Color": (lambda tf, x, level: blend(tf, colourless(tf, x), x, level), 1),
     "Contrast": (lambda tf, x, level: blend(tf, mean_gray(tf, x), x, level), 1),
     "Brightness": (lambda tf, x, level: blend(tf, tf.zeros_like(x), x, level), 1),
     "Sharpness": (lambda tf, x, level: blend(tf, smoothed(tf, x), x, level), 1),

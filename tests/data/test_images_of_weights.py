@@ -196,8 +196,7 @@ def test_a_recipe_takes_the_size_of_the_model_and_keeps_its_file():
     assert recipe.for_weights(around) == made
     any_size = model_of(DINO, variable_size=True)
     assert recipe.for_weights(any_size).image_size == recipe.image_size
-    with pytest.raises(TypeError, match="preprocessing"):
-        recipe.for_weights("vit")
+    refuses("preprocessing", recipe.for_weights, "vit", error=TypeError)
     with pytest.raises(ValueError, match="normalise alike"):
         made.replace(eval=recipe.eval.like(preprocessing.GOOGLE).__class__(24))
 
@@ -223,6 +222,8 @@ def test_images_that_nothing_tells_of_are_asked_for(tmp_path, folder):
 
 
 def test_gray_images_have_one_mean(folder):
+    assert not DINO.differs(DINO.for_channels(1)) and not DINO.for_channels(1).differs(DINO)
+    assert DINO.differs(preprocessing.GOOGLE.for_channels(1))
     recipe = recipe_for().for_weights(DINO)
     assert pipeline(folder, recipe, channels=1).preprocessing == DINO.for_channels(1)
     gray = model_of(DINO.for_channels(1), channels=1)
@@ -230,11 +231,6 @@ def test_gray_images_have_one_mean(folder):
     expected = preprocess(sorted(folder.glob("test/*/*")), gray)
     np.testing.assert_array_equal(np.concatenate([images for images, _ in test]), expected)
     assert pipeline(folder, recipe_for(), model=gray).image_shape[-1] == 1
-
-
-def test_three_means_of_a_gray_model_are_no_contradiction(folder):
-    assert not DINO.differs(DINO.for_channels(1)) and not DINO.for_channels(1).differs(DINO)
-    assert DINO.differs(preprocessing.GOOGLE.for_channels(1))
 
 
 def test_means_of_other_channels_are_refused(folder):
