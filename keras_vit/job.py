@@ -13,10 +13,9 @@ from keras_vit.builders import build, builder_name
 from keras_vit.heads import map_heads
 from keras_vit.hub import model_card
 from keras_vit.inspection.predictions import draw_predictions
-from keras_vit.learner import Learner, adapt
+from keras_vit.learner import Learner, adapt, metrics_of, outcome_of, outcome_of_ended
 from keras_vit.models import VisionTransformer
 from keras_vit.models.multitask import add_heads
-from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
 from keras_vit.outputs import PROBLEMS
 from keras_vit.plan import header
 from keras_vit.text import visible
