@@ -123,10 +123,7 @@ class Job:
         return model
 
     def for_weights(self, model):
-        """The job whose recipe gives the images as the weights of its model want them.
-
-        It is this job where there are no weights, or they want what a published recipe says.
-        """
+        """The job whose recipe gives the images as weights, if there are any, want them."""
         contradicts = model.preprocessing.differs(self.recipe.eval.preprocessing)
         if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
             return self
@@ -185,10 +182,7 @@ class Job:
         return self._test(test, outcome, trained=model)
 
     def _test(self, test, outcome, trained=None):
-        """Tests the saved model, so that whoever opens it finds the same figures.
-
-        `trained` is the model that has just been trained, `None` if the run had ended before.
-        """
+        """Tests the saved model, as whoever opens it does; `trained` is one of this process."""
         output = pathlib.Path(self.output)
         saved = keras.saving.load_model(output / "model.keras", compile=False)
         report = self.evaluate(saved, test)

@@ -59,10 +59,7 @@ class Learner:
 
 
 def outcome_of(recipe, history, seconds, train, validation, test):
-    """Epochs, the best of them, and how many images were read and how many could not be: a dict.
-
-    `history` is what `keras_vit.training.fit` returned, `validation` may be the pipeline `test`.
-    """
+    """Epochs, the best of them, and how many images were read and how many could not be: a dict."""
     skipped = {"training": len(train.skipped)}
     if validation is not test:
         skipped["validation"] = len(validation.skipped)
