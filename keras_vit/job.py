@@ -13,10 +13,9 @@ from keras_vit.builders import build, builder_name
 from keras_vit.heads import map_heads
 from keras_vit.hub import model_card
 from keras_vit.inspection.predictions import draw_predictions
-from keras_vit.learner import Learner, adapt
+from keras_vit.learner import Learner, adapt, metrics_of, outcome_of, outcome_of_ended
 from keras_vit.models import VisionTransformer
 from keras_vit.models.multitask import add_heads
-from keras_vit.outcome import metrics_of, outcome_of, outcome_of_ended
 from keras_vit.outputs import PROBLEMS
 from keras_vit.plan import header
 from keras_vit.text import visible
@@ -124,10 +123,7 @@ class Job:
         return model
 
     def for_weights(self, model):
-        """The job whose recipe gives the images as the weights of its model want them.
-
-        It is this job where there are no weights, or they want what a published recipe says.
-        """
+        """The job whose recipe gives the images as weights, if there are any, want them."""
         contradicts = model.preprocessing.differs(self.recipe.eval.preprocessing)
         if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
             return self
@@ -186,10 +182,7 @@ class Job:
         return self._test(test, outcome, trained=model)
 
     def _test(self, test, outcome, trained=None):
-        """Tests the saved model, so that whoever opens it finds the same figures.
-
-        `trained` is the model that has just been trained, `None` if the run had ended before.
-        """
+        """Tests the saved model, as whoever opens it does; `trained` is one of this process."""
         output = pathlib.Path(self.output)
         saved = keras.saving.load_model(output / "model.keras", compile=False)
         report = self.evaluate(saved, test)

@@ -9,7 +9,7 @@ from tests.support import BACKEND, ROOT
 
 def environment_with(**variables):
     """The environment of a process, without what starters of several processes set."""
-    launchers = ("JAX_", "SLURM_", "KERAS_DISTRIBUTION_", "TF_CONFIG")
+    launchers = ("SLURM_", "KERAS_DISTRIBUTION_", "TF_CONFIG", "JAX_COORDINATOR_", "JAX_NUM_")
     usual = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
     usual |= {"KERAS_BACKEND": BACKEND, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return {**usual, "OMP_NUM_THREADS": "1", **variables}

@@ -66,10 +66,7 @@ class Devices:
         return self.process, self.processes
 
     def local_shard(self, data):
-        """This process's shard of the training batches.
-
-        Several processes need data whose `shard(process, processes)` has some rows of every batch.
-        """
+        """This process's shard of the training batches: some rows of every batch."""
         size, replicas = getattr(data, "batch_size", None) or 0, self.replicas
         if size % replicas:
             nearest = max(size - size % replicas, replicas)

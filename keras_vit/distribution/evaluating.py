@@ -55,6 +55,7 @@ def joined(remainders):
 
 def evaluate_batches(model, batches, **options):
     """Evaluates the batches of an iterator; returns whether there were any."""
+    model.reset_metrics()
     first = next(batches, None)
     if first is not None:  # Keras takes a generator
         model.evaluate((batch for batch in itertools.chain([first], batches)), **options)

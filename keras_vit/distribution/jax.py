@@ -1,7 +1,7 @@
 """Many devices with JAX: processes, the mesh of their devices, sharded weights and batches.
 
 make                joins the processes (`jax_processes`) and lists their devices
-make_mesh           the devices as rows; each row shares a model, each column a batch
+make_mesh           the devices as rows: each row shares a model, a batch is split over the rows
 Sharding            the axis of the mesh over which each axis of an array is split, by `layout`
 JaxDevices          sets that distribution for Keras, which places what it makes by it
 """

@@ -72,8 +72,7 @@ class TorchDevices(Devices):
         """Each process evaluates its shard of every batch, unless it is empty; sums are added."""
         shards = evaluating.shards(data, *self.data_shard, batch_size=batch_size)
         shards = (shard for shard in shards if evaluating.rows_of(shard))
-        if not evaluating.evaluate_batches(model, shards, **options):
-            model.reset_metrics()
+        evaluating.evaluate_batches(model, shards, **options)
         _add_up([variable.value.data for variable in model.metrics_variables])
         return evaluating.results_of(model)
 

@@ -143,17 +143,12 @@ class SaveEvery:
 
 
 class Checkpoints:
-    """A folder of files `step-<number>.npz`, of which the last ones are kept.
+    """A folder of files `step-<number>.npz`, of which the `keep` newest stay.
 
     A file is written beside its place and moved there when the disk has it; the one before stays
     until then. So the process may be killed, or the disk fill up, at any moment. Each array has a
-    checksum (CRC-32, by the zip format), by which a damaged file is recognised.
-
-    Args:
-        folder: a `pathlib.Path` to where the files are; the first one makes it. A ValueError tells
-            where it, or what has the name of a checkpoint in it, is something else.
-        keep: how many of the newest stay.
-        writes: whether this process does; of several that train one model, one writes.
+    checksum (CRC-32, by the zip format), by which a damaged file is recognised. Of several
+    processes that train one model, one `writes`.
     """
 
     def __init__(self, folder, keep=2, writes=True):

@@ -176,13 +176,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     fused_steps = descend, update_step  # which a fused form computes, too
 
     def get_config(self):
-        config = {
-            **super().get_config(),  # with `weight_decay` and `ema_momentum`, which Keras has too
-            "decayed": self.decayed,
-            "layer_decay": self.layer_decay,
-            "num_blocks": self.num_blocks,
-            "use_ema": self.keeps_averages,
-        }
+        names = ("decayed", "layer_decay", "num_blocks")
+        config = super().get_config() | {name: getattr(self, name) for name in names}
+        config["use_ema"] = self.keeps_averages
         if isinstance(self.schedule, keras.optimizers.schedules.LearningRateSchedule):
             config["learning_rate"] = keras.optimizers.schedules.serialize(self.schedule)
         return config

@@ -37,10 +37,9 @@ def for_keras(read, example):
 
 
 def check_labels(model, batch):
-    """Checks that a model with a loss of `keras_vit.training` has a class for each label.
+    """Checks that a model has a class for each label, of each head.
 
-    What labels mean to other losses is theirs to know. Of several heads, a dict of losses, each is
-    looked at.
+    That is known for losses of `keras_vit.training`; what labels mean to others is theirs to know.
     """
     labels, loss = keras.utils.unpack_x_y_sample_weight(batch)[1], model.loss
     if not isinstance(loss, Mapping):

@@ -33,7 +33,7 @@ from keras_vit.training.log import RunLog
 from keras_vit.training.progress import Progress
 from keras_vit.training.stop import Interrupted, RunEnded, Signals, clean_end, diverged
 
-_COMPARE_EVERY = 10  # batches, where there are several processes
+_COMPARE_EVERY = 10  # batches: several processes stop after the same one; comparing takes time
 
 
 @dataclasses.dataclass(eq=False)
@@ -144,11 +144,7 @@ class Run:
     # ---- saving and stopping
 
     def save_or_stop(self):
-        """Saves where that is due, and stops where a signal asked for it.
-
-        All processes must save and stop after the same batch. They compare their flags every
-        `_COMPARE_EVERY` batches and at the end of an epoch, as comparing takes time.
-        """
+        """Saves where that is due, and stops where a signal asked for it, in all processes."""
         late, asked = self.save_every.due_by_clock(), self.signals.asked is not None
         if self.devices.processes > 1:
             compare = self.progress.ends_epoch or self.progress.batch % _COMPARE_EVERY == 0

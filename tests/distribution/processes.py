@@ -20,11 +20,8 @@ def free_port():
 
 def start(output, options=None, devices=1, **environment):
     """One process of a run, whose backend sees so many CPU devices."""
-    cpus = {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "CPUS": str(devices),
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-    }
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    cpus = {"XLA_FLAGS": flags, "CPUS": str(devices)}
     case = ("distribution/case.py", output, json.dumps(options or {}))
     return processes.start(*case, **cpus, **environment)
 
