@@ -123,8 +123,8 @@ def from_checkpoint(
 def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
     """A copy of a `Canonical` with patches, positions and channels in the sizes of a model.
 
-    `interpolation` is as in `load_weights`, and `patches_too` as `resize_patches` there. The head is
-    left to `assign`, which leaves out one for other classes.
+    `interpolation` is as in `load_weights`, and `patches_too` as `resize_patches` there. The head
+    is left to `assign`, which leaves out one for other classes.
 
     Raises:
         CheckpointError: the checkpoint is of a model of another class.
