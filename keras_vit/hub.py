@@ -39,14 +39,13 @@ def model_card(
 ):
     """The card of a model: what its README.md on the hub of Hugging Face says.
 
-    It tells the architecture, the data, the recipe, the accuracy, the preparation of images, the
-    classes, the code that opens the weights, limits and the licence, and has metadata that the hub
-    reads. A checkpoint that was loaded brings what the catalogue knows of it. The card calls
-    unknown what is neither known nor given.
+    It tells architecture, data, recipe, accuracy, preparation of images, classes, the code that
+    opens the weights, limits and licence, and has metadata that the hub reads. A checkpoint that
+    was loaded brings what the catalogue knows of it. What is neither known nor given is unknown.
 
     Args:
         model: a `VisionTransformer` or a `BiT`, or any model around one, such as one of several
-            heads, each of which gets its line.
+            heads.
         path: the file to write, such as `"README.md"`; `None` writes none. A file that exists is
             replaced only if this function wrote it and nobody has edited it since.
         file: the weights that the card stands beside: a file or folder that `save_weights` wrote,
@@ -79,14 +78,13 @@ def model_card(
         raise TypeError(f"recipe must be a keras_vit.recipes.Recipe. Received: {recipe!r}.")
     file = pathlib.Path(file)
     suffix = "" if file.is_dir() else file.suffix  # of a folder it is part of the name
-    contents["format"] = BY_SUFFIX.get(suffix)
-    if suffix != ".keras" and (contents["format"] is None or not file.exists()):
-        problem = "does not exist" if contents["format"] else "is none of these"
+    format = BY_SUFFIX.get(suffix)
+    if suffix != ".keras" and (format is None or not file.exists()):
         raise ValueError(
             "file must be what save_weights wrote, or the name of a .keras file. Received: "
-            f"file={str(file)!r}, which {problem}."
+            f"file={str(file)!r}, which {'does not exist' if format else 'is none of these'}."
         )
-    contents["place"] = f"hf://{repository}" if repository else None
+    contents |= {"format": format, "place": f"hf://{repository}" if repository else None}
     card = make_card(model, file, name=name, license=license, limits=limits, **contents)
     if path is not None:
         check_card_place(path)
@@ -102,8 +100,7 @@ def _of_run(folder):
     if not (folder / "settings.json").is_file():
         raise ValueError(f"There is no finished run in {str(folder)!r}: settings.json is missing.")
     settings = json.loads((folder / "settings.json").read_text("utf-8"))
-    recipe = recipes.Recipe.from_dict(settings["recipe"])
-    measured = folder / "evaluation.json"
+    recipe, measured = recipes.Recipe.from_dict(settings["recipe"]), folder / "evaluation.json"
     # The folders above somebody's images are nobody's business.
     source = pathlib.Path(settings["dataset"] or recipe.dataset).name
     return {
@@ -135,16 +132,15 @@ def push_to_hub(
     the card says how. `HF_ENDPOINT` names another hub. Nothing is sent before all files are made.
 
     Args:
-        model: a `VisionTransformer` or a `BiT`; of a model around one, its `keras_vit.backbone`.
+        model, format, force: as in `save_weights`.
         repository: `"ORG/NAME"`, which is made if it is not there.
-        format, force: as in `save_weights`: `"huggingface"`, `"timm"` or `"google"`.
         private: whether a new repository is private; `None` for the custom of its owner.
         token: of the hub, with the right to write; by default `HF_TOKEN`, or that of `hf auth
             login`.
         revision: the branch; by default `main`.
         message: of the commit.
-        replace_card: whether to replace a card that somebody wrote or edited; otherwise it is
-            kept, with a warning. A card that was written here and not edited is always replaced.
+        replace_card: whether to replace a card that somebody wrote or edited, too, which is
+            otherwise kept, with a warning.
         **card: what `model_card` takes to say more, such as `run`, `report`, `license`.
 
     Returns:
@@ -196,7 +192,7 @@ def push_to_hub(
 def _check_weights(present, folder, repository):
     """Raises a ValueError where a reader of the repository would find its old weights first."""
     new = {file.name for file in folder.iterdir()}
-    older = [name for name in FOLDER_FILES if name in present and name not in new]
+    older = [name for name in FOLDER_FILES if name in present]
     if older and not new & set(FOLDER_FILES):
         raise ValueError(
             f"{repository} holds {older}, which would be found before {sorted(new - {CARD})}. "

@@ -22,8 +22,7 @@ def resize_positions(
 
     Args:
         arrays: dict from canonical name to array; only position embeddings are looked at. A table
-            has the shape (1, learned_tokens + rows * columns, width); biases for offsets of patches
-            (BEiT) are resampled by `resize_offsets`.
+            has the shape (1, learned_tokens + rows * columns, width).
         old_grid, new_grid: (rows, columns).
         learned_tokens: tokens before those of the patches (class token, registers), which stay.
         method: a rule of `keras_vit.layers.resize_matrix`, such as `"align_corners"`.

@@ -56,7 +56,7 @@ def assign(model, canonical, fresh_head=False, advice=FITTING):
     Args:
         model: a `VisionTransformer` or a `BiT`.
         canonical: the checkpoint, in the sizes of the model.
-        fresh_head: whether the model keeps its own head even where that of the file fits.
+        fresh_head: as in `load_weights`.
         advice: what the error for a misfit says to do.
 
     Raises:
@@ -75,11 +75,7 @@ def assign(model, canonical, fresh_head=False, advice=FITTING):
 
 
 def fitting_plan(model, canonical, variables, fresh_head=False, advice=FITTING):
-    """A `Plan` that fits; `variables` are those of the model by their paths.
-
-    Raises:
-        CheckpointError: as in `assign`.
-    """
+    """A `Plan` that fits, or a `CheckpointError`; `variables` are those of the model by path."""
     plan = make_plan(canonical.arrays, variables, fresh_head=fresh_head)
     if not plan.fits:
         raise misfit(plan, model, canonical=canonical, advice=advice)

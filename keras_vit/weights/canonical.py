@@ -35,11 +35,9 @@ class Source:
     """Where a checkpoint comes from.
 
     Attributes:
-        path: the file or folder.
+        path, prefix, others: as in `LoadReport`.
         name: what the model keeps of it: a name of the catalogue, a URL, or that of a local file.
         label_set: whose order the classes follow, as the catalogue says it.
-        prefix: what the names in the file begin with, where the tables do not know it.
-        others: prefixes of further models in the file.
     """
 
     path: str = ""
@@ -79,10 +77,9 @@ class Canonical:
     source: Source = Source()
 
     def set_preprocessing(self, recipe, beyond_recipe, config):
-        """Sets how images are prepared.
+        """Sets how images are prepared; the report names `beyond_recipe`, what no recipe can say.
 
-        `beyond_recipe` are texts for what no recipe can say, which the report names. Without a
-        `config` that says the recipe the report calls it assumed.
+        Without a `config` that says the recipe the report calls it assumed.
         """
         self.preprocessing, self.ignored = recipe, (*beyond_recipe, *self.ignored)
         if not config:
@@ -133,10 +130,7 @@ class Canonical:
 
 
 def architecture_of(arrays, family, optional=()):
-    """Arguments of `VisionTransformer` that the shapes of canonical arrays tell.
-
-    `optional` are names of `REQUIRED` that some models of the family lack.
-    """
+    """Arguments of `VisionTransformer` that arrays tell; `optional` ones of `REQUIRED` may lack."""
     blocks = {int(name.split("/")[0][6:]) for name in arrays if name.startswith("block_")}
     missing = sorted(set(REQUIRED) - set(arrays) - set(optional))
     if missing or blocks != set(range(len(blocks))):
@@ -225,10 +219,7 @@ def norm_of(arrays, layer):
 
 
 def pooling_of(arrays, width, units):
-    """How tokens are pooled, and how many units of that a head of the file sees.
-
-    `units` are those of one token behind the pre-logits and the projection.
-    """
+    """How tokens are pooled, and the inputs of a head; `units` are those of one token before it."""
     has_class_token = "patch_encoder/class_token" in arrays
     inputs_of_head = arrays["head/kernel"].shape[:1] if "head/kernel" in arrays else None
     if has_class_token and inputs_of_head == (2 * width,) and units != 2 * width:
@@ -256,10 +247,7 @@ def resnet_of(arrays, what):
 
 
 def units_of(arrays, layer, inputs=None):
-    """The outputs of a last layer, 0 without one; half a layer, or one that cannot be, is damage.
-
-    `inputs` is how many it must have, or `None` for any number.
-    """
+    """The outputs of a last layer, 0 without one; it has `inputs`, or any number for `None`."""
     kernel, bias = arrays.get(f"{layer}/kernel"), arrays.get(f"{layer}/bias")
     if kernel is None:
         return 0

@@ -25,9 +25,9 @@ def loading(about):
             f"{text}\n\nThe names in the file are those of google-research's published checkpoints."
         )
     repository = (about.place or "").removeprefix("hf://")
-    lines = _by_timm(file, repository) if format == "timm" else _by_transformers(file, repository)
-    library = "timm" if format == "timm" else "transformers"
-    return f"{text}\n\nWith {library}:\n\n{_code(*lines)}"
+    if format == "timm":
+        return f"{text}\n\nWith timm:\n\n{_code(*_by_timm(file, repository))}"
+    return f"{text}\n\nWith transformers:\n\n{_code(*_by_transformers(file, repository))}"
 
 
 def _by_timm(file, repository):

@@ -156,11 +156,9 @@ class Contents:
 
     Attributes:
         model: as in `keras_vit.model_card`; in a format of another library, the network in it.
-        file: path of the weights; of a `.keras` file the name is enough.
         format: of `file`, as `save_weights` has it; `None` for Keras's own.
         place: what the reader shall open instead of `file`: `hf://ORG/REPO`.
-        outcome: what `settings.json` says of a run, and of its training: epochs, the best one,
-            images that could not be read.
+        outcome: what `settings.json` says of a run and of its training.
     """
 
     model: keras.Model

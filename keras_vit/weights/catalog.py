@@ -116,10 +116,9 @@ def _preprocessing(text):
 def find(name):
     """The `Checkpoint` of a name.
 
-    Besides the exact name these lead to it: its URL (for a file of Google's buckets with `gs://`
-    or `https://storage.googleapis.com/`), the name of the file where no other checkpoint shares it,
-    each with or without `.npz`; `timm/…` or `hf://timm/…`; `hf://…` for Hugging Face; a Kaggle
-    handle without its version; and big_vision's own short names, such as `"howto-i21k-B/16"`.
+    Besides the exact name these lead to it: its URL (`gs://` or `https://`), the name of the file
+    where no other checkpoint shares it, each with or without `.npz`; `timm/…` or `hf://timm/…`; a
+    Kaggle handle without its version; and big_vision's short names, such as `"howto-i21k-B/16"`.
 
     Raises:
         ValueError: no such checkpoint, with the closest names, or several.

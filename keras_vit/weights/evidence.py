@@ -1,7 +1,4 @@
-"""What a file does not say of its model: who says it, and whom a reader believes.
-
-Heads, positions and sizes have functions of their own, as each source says them in another way.
-"""
+"""What a file does not say of its model: who says it, and whom a reader believes."""
 
 import math
 

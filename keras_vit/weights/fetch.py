@@ -44,15 +44,14 @@ def fetch(
 
     Args:
         source: `https://HOST/PATH` or `http://…`, `gs://BUCKET/PATH`, `hf://ORG/REPO/FILE`, or
-            `hf://ORG/REPO` for all that a model needs; `@REVISION` may follow REPO. A subtree
-            after the name, as in `….npz:img`, is left aside. `package://digits/FILE` is a file
-            that comes with this package.
+            `hf://ORG/REPO` for all that a model needs; `@REVISION` may follow REPO. A subtree, as
+            in `….npz:img`, is left aside. `package://digits/FILE` comes with this package.
         size: exact size of the file in bytes; `None` takes the server's word.
         sha256: hash of the file in hexadecimal.
         offline: `True` uses only the cache; `None` asks the environment variable
             `KERAS_VIT_OFFLINE`; huggingface_hub also heeds its own, `HF_HUB_OFFLINE`.
-        timeout: seconds to wait for the server to send something; a download may take that long
-            and a second for every 10,000 bytes.
+        timeout: seconds to wait for the server; a download may take a second more for every
+            10,000 bytes.
         retries: how many further attempts may follow one that failed in passing.
 
     Returns:
@@ -151,11 +150,7 @@ def _fetch_hub(name, offline, timeout):
 
 
 def _packaged(source):
-    """The path of a file that comes with this package: `keras_vit/weights/NAME/FILE`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """The path of a file that comes with this package: `keras_vit/weights/NAME/FILE`."""
     address = re.fullmatch(PACKAGE + r"(\w+)/(\w[\w.-]*)", source, re.ASCII)
     path = address and _folder(address[1]) / address[2]
     if not path or not path.is_file():

@@ -46,10 +46,7 @@ class Contents:
 
 
 def open_checkpoint(path):
-    """The `Contents` of a file, or of a folder with one checkpoint in it.
-
-    Its format follows from its first bytes, never from its name.
-    """
+    """The `Contents` of a file, or of a folder with one, whose format its first bytes tell."""
     path = pathlib.Path(path).expanduser()
     file = _file_in(path) if path.is_dir() else path
     arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)

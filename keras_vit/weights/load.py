@@ -54,8 +54,7 @@ def load_weights(
             the rule of the checkpoint's family.
         file_image_size: int or (height, width) that the checkpoint was trained at, where its grid
             is not square and nothing beside it says so.
-        resize_patches: whether patch kernels may be resized too (FlexiViT), for a checkpoint of
-            another patch size.
+        resize_patches: whether patch kernels of another size may be resized, too (FlexiViT).
         fresh_head: whether the model keeps its own head even where that of the file fits.
         prefix: what the names of the model's arrays begin with in a file with several models, such
             as `"student."`. `None` takes what is a whole model under one prefix, and of several
@@ -124,13 +123,8 @@ def from_checkpoint(
 def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
     """A copy of a `Canonical` with patches, positions and channels in the sizes of a model.
 
-    The head is left to `assign`, which leaves out one for other classes.
-
-    Args:
-        checkpoint: the `Canonical`.
-        model: a `VisionTransformer` or a `BiT`.
-        interpolation: how position embeddings are resampled; `None` for the rule of the family.
-        patches_too: whether patch kernels may be resized.
+    `interpolation` is as in `load_weights`, and `patches_too` as `resize_patches` there. The head
+    is left to `assign`, which leaves out one for other classes.
 
     Raises:
         CheckpointError: the checkpoint is of a model of another class.

@@ -59,11 +59,7 @@ def published_for(variant):
 
 
 def variants_named(text):
-    """The variants that a name of elsewhere stands for, as a list.
-
-    The name may be that of a checkpoint, of an architecture of timm, or of a variant with other
-    punctuation, as `"vit_b_16"`.
-    """
+    """The variants that a name stands for: of a checkpoint, of timm, or spelt as `"vit_b_16"`."""
     everything = catalog.checkpoints()
     records = catalog.lookup(text) or [c for c in everything if c.name.startswith(f"{text}.")]
     with contextlib.suppress(ValueError):  # which proposes names

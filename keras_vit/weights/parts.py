@@ -128,14 +128,14 @@ def _ended(prefix, names):
 def _places(names, start, families):
     """Prefixes behind which a name is one that only some family has, the shortest first."""
     signs = re.compile("|".join(f"(?:{family.sign})" for family in families))
-    places = set()
-    for name in (name for name in names if name.startswith(start)):
-        for separator in itertools.islice(re.finditer(r"[./]", name), DEPTH):
-            end = separator.end()
-            if end > len(start) and signs.match(name, end):
-                places.add(name[:end])
-    # The stem of a hybrid has the names of a BiT.
-    places = [place for place in places if "patch_embed" not in place]
+    places = {
+        name[:end]
+        for name in names
+        for end in (dot.end() for dot in itertools.islice(re.finditer(r"[./]", name), DEPTH))
+        if name.startswith(start) and end > len(start) and signs.match(name, end)
+        # The stem of a hybrid has the names of a BiT.
+        if "patch_embed" not in name[:end]
+    }
     if len(places) > MOST:
         raise CheckpointError(
             f"Too many parts of the file look like models. Received: {shortened(sorted(places))}; "
@@ -145,10 +145,7 @@ def _places(names, start, families):
 
 
 def _best(models, whole, prefix):
-    """The model to take: that which was asked for, the only one, or the only average.
-
-    `whole` where there is none.
-    """
+    """The model that was asked for, the only one, or the only average; `whole` without one."""
     models = [m for m in models if not STATES.match(m.prefix.lower())]
     words = lambda model: set(re.split(r"[\W_\d]+", model.prefix.lower()))  # noqa: E731
     asked = [m for m in models if prefix is not None and m.prefix == whole.prefix]

@@ -83,12 +83,9 @@ def read(weights, known, prefix=None):
 
 
 def image_size_of(weights):
-    """The (height, width) in pixels that a checkpoint was trained at.
+    """The (height, width) in pixels that a checkpoint was trained at; the errors are of `read`.
 
     That of published weights is looked up in the catalogue, and nothing is downloaded for it.
-
-    Raises:
-        FileNotFoundError, ValueError: as `from_checkpoint`.
     """
     _, record = locate(weights)
     if record is not None and record.image_size:
@@ -114,10 +111,7 @@ def computed_positions(row):
 
 
 def read_checkpoint(path, known, prefix=None):
-    """The `Canonical` of a file or folder of any family, told by the names of its arrays.
-
-    Arguments are as in `read`.
-    """
+    """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
     (contents, base), path = peft.open_model(path, FAMILIES), str(path)
     try:
         part = find_model(contents.arrays, FAMILIES, prefix)

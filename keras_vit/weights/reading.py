@@ -1,7 +1,4 @@
-"""How files of strangers are read: what they say is compared with how large they are.
-
-Whatever a library raises over a damaged file becomes a `CheckpointError`.
-"""
+"""How files of strangers are read: what they say is compared with how large they are."""
 
 import contextlib
 import dataclasses
@@ -95,8 +92,7 @@ def as_plain(array):
 def check_architecture(canonical):
     """Raises an error for an architecture that cannot be, or is larger than its file.
 
-    A config may say anything, and an array may have a shape that no other array confirms: a model
-    of that size is not built before the file has shown that it has its weights.
+    A config may say anything, and an array may have a shape that no other array confirms.
     """
     arguments = canonical.evidence
     positive_int(arguments["channels"], "channels")

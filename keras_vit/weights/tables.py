@@ -198,7 +198,7 @@ class _Name:
         if match is None:
             return None
         numbers = {letter: int(n) - self.offsets[letter] for letter, n in match.groupdict().items()}
-        return None if any(n < 0 for n in numbers.values()) else numbers
+        return numbers if min(numbers.values(), default=0) >= 0 else None
 
     def with_numbers(self, numbers):
         """The names with these numbers in them, one for each alternative."""
@@ -234,17 +234,15 @@ def key_of(meanings, value):
     return next((key for key, path in meanings.items() if path == value), next(iter(meanings)))
 
 
-_ATTENTION = re.compile(r"(block_\d+|pool)/attention/(query|key|value|out)/(kernel|bias)")
+# The bias of `out` has no axis of heads.
+_ATTENTION = re.compile(r"(block_\d+|pool)/attention/(query|key|value|out(?!/bias))/(kernel|bias)")
 
 
 def split_heads(arrays, num_heads, pool_heads=None):
-    """Gives the matrices of the attention their axis of heads, in place.
-
-    `pool_heads` is that of attention pooling, `None` for as many.
-    """
+    """Gives matrices of attention their axis of heads; pooling has `pool_heads`, or as many."""
     for name in list(arrays):
         match = _ATTENTION.fullmatch(name)
-        if match is None or name.endswith("out/bias"):
+        if match is None:
             continue
         heads = (pool_heads or num_heads) if match[1] == "pool" else num_heads
         array = arrays[name]
@@ -263,8 +261,7 @@ def join_heads(arrays):
     flat = dict(arrays)
     for name, array in arrays.items():
         match = _ATTENTION.fullmatch(name)
-        if match is None or name.endswith("out/bias"):
-            continue
-        last = array.shape[-1]
-        flat[name] = array.reshape((-1, last) if match[2] == "out" else (*array.shape[:-2], -1))
+        if match:
+            is_out = match[2] == "out"
+            flat[name] = array.reshape((-1, array.shape[-1]) if is_out else (*array.shape[:-2], -1))
     return flat
