@@ -63,13 +63,14 @@ def how_to_prepare(dataset, data_dir):
             "TensorFlow Datasets does not have it: put one folder of images per class into "
             f"{data_dir}/imagenet21k/train, from image-net.org."
         )
-    or_images = f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
+    text = f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
     return (
         "On a machine with network, prepare it with:\n"
         '  pip install "keras3-vit[tfds,tensorflow]"\n'
         f"  tfds build {dataset} --data_dir={data_dir} --file_format=array_record\n"
         "and pass that folder as data_dir, or set TFDS_DATA_DIR."
-    ) + or_images * dataset.startswith("imagenet2012")
+        f"{text if dataset.startswith('imagenet2012') else ''}"
+    )
 
 
 class PreparedSource(Source):
@@ -130,11 +131,9 @@ class PreparedSource(Source):
         try:
             return self._builder.as_data_source(part, decoders=self._skip)
         except NotImplementedError:  # a format without random access, such as TFRecord
-            return self._in_memory(part, sum(path.stat().st_size for path in files))
+            size = sum(path.stat().st_size for path in files)
         except (OSError, RuntimeError) as error:
             raise self._damaged(error) from error
-
-    def _in_memory(self, part, size):
         convert = (
             "Convert it once, beside the old files, with apache-beam and tensorflow installed:\n"
             f"  tfds convert_format --dataset_version_dir={self._folder} "
