@@ -14,7 +14,6 @@ from keras_vit.data.dataset import MOST_CLASSES
 from keras_vit.data.sources import Source
 
 MAX_BYTES = 4 * 2**30  # of a TFRecord set that is read into memory
-
 # What the recipes and VTAB use; any other name is found if it lies in the data folder.
 TFDS_SETS = tuple(
     "caltech101 cifar10 cifar100 clevr diabetic_retinopathy_detection dmlab dsprites dtd eurosat "

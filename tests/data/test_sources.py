@@ -5,13 +5,7 @@ import pytest
 
 from keras_vit.data import ImageDataset, Pipeline, Transform, pipeline
 from keras_vit.data.sources import parse_split, starts_training
-from tests.data.pipeline_cases import (
-    assert_same,
-    class_folders,
-    numbered,
-    recipe,
-    seen,
-)
+from tests.data.pipeline_cases import assert_same, class_folders, numbered, recipe, seen
 from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
