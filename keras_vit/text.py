@@ -28,7 +28,8 @@ def visible(text, keep=""):
             return character.encode("unicode_escape").decode()
         return character
 
-    return "".join(map(shown, str(text)))
+    text = str(text)
+    return text if text.isascii() and text.isprintable() else "".join(map(shown, text))
 
 
 def markdown(text):

@@ -86,12 +86,8 @@ def take_data_of_run(args):
 def class_map(problem, of_model, of_data, outputs):
     """The model's number of each class of the data; `None` if they are numbered alike, or values.
 
-    Names decide where the model has them and all of the data's are among them; else the order. Of
-    classes of one name, such as ImageNet's two cranes, the first is the first of that name.
-
-    Raises:
-        ValueError: the order cannot decide, because there are not as many classes; or the model has
-            several classes of a name that the data has less often.
+    Names decide where the model has them and all of the data's are among them; else the order, if
+    there are as many. Of classes of one name, as ImageNet's two cranes, the first is the first.
     """
     import numpy as np
 

@@ -11,13 +11,10 @@ import zipfile
 
 
 def open_model(text, reading=None, **settings):
-    """The model of a .keras file, a folder that a run left, or a checkpoint of any kind.
+    """The model of a .keras file, a folder that a run left, or a checkpoint.
 
     `reading` is how its outputs are read, `None` for what it says itself. `settings` are arguments
     of `keras_vit.from_checkpoint`, for what a checkpoint does not say.
-
-    Raises:
-        FileNotFoundError, ValueError: there is no such model, or it cannot be read.
     """
     path = file_of(text)
     use_precision(settings_of_run(text).get("recipe", {}).get("precision"))
@@ -84,8 +81,7 @@ def use_precision(precision):
 def read_names(file):
     """The names in a text, one a line; `None` without a file.
 
-    Raises:
-        ValueError: an empty line before the last name: those after it would get other numbers.
+    An empty line before the last name is an error: those after it would get other numbers.
     """
     if file is None:
         return None
@@ -108,11 +104,7 @@ def in_the_package(model):
 
 
 def files_of(args):
-    """The files of the images that a command names, or of those that come with the model.
-
-    Raises:
-        ArgumentError: no images, and a model that is not in the package.
-    """
+    """The files of the images that a command names, or of those that come with the model."""
     from keras_vit.data import image_files
     from keras_vit.weights import fetch
 

@@ -20,14 +20,11 @@ def print_json(content, **options):
     """
     from keras_vit.text import visible
 
-    text = json.dumps(content, indent=1, ensure_ascii=not _is_utf8(), **options)
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    ascii_only = not encoding.startswith("utf")
+    text = json.dumps(content, indent=1, ensure_ascii=ascii_only, **options)
     escaped = lambda c: json.dumps(c)[1:-1] if c > "\x7f" else "\\u007f"  # noqa: E731
     print("".join(c if c == "\n" or visible(c) == c else escaped(c) for c in text))
-
-
-def _is_utf8():
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return encoding.lower().replace("-", "").startswith("utf")
 
 
 def unreadable(count, total):

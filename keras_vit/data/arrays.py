@@ -52,9 +52,8 @@ class ArraySource(Source):
 def array_source(source, problem=None):
     """The source of an `ImageDataset`, of (images, labels), or of two such pairs of arrays."""
     if isinstance(source, ImageDataset):
-        train = source.train_images, source.train_labels
-        test = source.test_images, source.test_labels
-        parts = {"train": train, "test": test}
+        parts = {"train": (source.train_images, source.train_labels)}
+        parts["test"] = source.test_images, source.test_labels
         opened = ArraySource(source.name, source.class_names, parts, source.problem)
         opened.left_out = source.left_out
         return opened
@@ -78,11 +77,10 @@ def array_source(source, problem=None):
     def checked(labels, problem):
         return check_parts(images, labels, problem, partly=has_heads)
 
-    labels = map_heads(checked, labels, problem)
-    class_names, arrays = map_heads(numbered_classes, labels, problem), {}
+    labels, parts = map_heads(checked, labels, problem), {}
     for index, part in enumerate(("train", "test") if nested else ("all",)):
-        arrays[part] = images[index], map_heads(operator.itemgetter(index), labels)
-    return ArraySource("arrays", class_names, arrays, problem)
+        parts[part] = images[index], map_heads(operator.itemgetter(index), labels)
+    return ArraySource("arrays", map_heads(numbered_classes, labels, problem), parts, problem)
 
 
 def _by_head(parts, problem):
@@ -108,9 +106,9 @@ def problem_of(labels, problem=None):
         check_choice("problem", problem, PROBLEMS)
         return problem
     for rows in map(np.asarray, labels):
-        if rows.ndim == 2 and rows.shape[1] > 1 and rows.dtype.kind in "biuf":
-            if np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) != 1).any():
-                return "multi_label"
+        is_table = rows.ndim == 2 and rows.shape[1] > 1 and rows.dtype.kind in "biuf"
+        if is_table and np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) != 1).any():
+            return "multi_label"
     return "single_label"
 
 
@@ -158,26 +156,20 @@ def load_npz(path, test_fraction, seed, problem=None):
         column = y.ndim == 2 and y.shape[1] == 1 and problem != "multi_label"
         y = y[:, 0] if column else y
         parts += [x, check_labels(y, x, f"{labels} in {path}", problem=problem)]
-    names = arrays.get("class_names")
     if not len(parts[1]):
         raise ValueError(f"{path} must hold at least one training image. Received: none")
-    if names is None and (numbers := numbered_classes(parts[1:2], problem)) is not None:
-        names = np.array(numbers)
-    if names is not None:
-        names = _check_names(path, names)
-    if len(parts) == 2:
-        return split_dataset(path.stem, *parts, names, test_fraction, seed, problem)
-    return ImageDataset(path.stem, *parts, names, problem=problem)
-
-
-def _check_names(path, names):
-    """The array of names in an archive, as a tuple of text."""
-    if names.ndim != 1 or names.dtype.kind not in "US" or len(names) > MOST_CLASSES:
+    if (names := arrays.get("class_names")) is None:
+        names = numbered_classes(parts[1:2], problem)
+    elif names.ndim != 1 or names.dtype.kind not in "US" or len(names) > MOST_CLASSES:
         raise ValueError(
             f"class_names in {path} must be a list of at most {MOST_CLASSES} names. Received: "
             f"shape {names.shape}, dtype {names.dtype}"
         )
-    return tuple(n.decode() if isinstance(n, bytes) else n for n in names.tolist())
+    else:
+        names = tuple(n.decode() if isinstance(n, bytes) else n for n in names.tolist())
+    if len(parts) == 2:
+        return split_dataset(path.stem, *parts, names, test_fraction, seed, problem)
+    return ImageDataset(path.stem, *parts, names, problem=problem)
 
 
 def _read_npz(path):

@@ -87,8 +87,8 @@ class Folder:
 
     def _scan(self, prefix, depth):
         try:
-            with os.scandir(self.path / prefix) as listing:
-                entries = sorted(listing, key=lambda entry: entry.name)
+            with os.scandir(self.path / prefix) as entries:
+                entries = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             raise ValueError(
                 f"{self.path / prefix} cannot be read; check its permissions. Received: {error}"

@@ -141,9 +141,6 @@ def match_files(labels, files):
 
     Names are paths in it, or in one folder in it, such as `images/`, or begin with its own path or
     name. If no name has the suffix of an image, those of the files do not count.
-
-    Raises:
-        ValueError: a name without a file, or with several.
     """
     images, names = images_among(files.names), list(labels)
     plain = {name: name.replace("\\", "/").removeprefix("./") for name in names}

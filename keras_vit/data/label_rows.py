@@ -83,13 +83,10 @@ def is_missing(label, problem):
 
 def count_missing(source, rows):
     """{head: how many of the rows of a source lack its label}, without those of 0."""
-    if not isinstance(source.problem, Mapping):
-        return {}
-    counts = dict.fromkeys(source.problem, 0)
-    for row in rows:
-        for head, label in source.label(row).items():
-            counts[head] += is_missing(label, source.problem[head])
-    return {head: int(count) for head, count in counts.items() if count}
+    heads = source.problem.items() if isinstance(source.problem, Mapping) else ()
+    labels = [source.label(row) for row in rows] if heads else []
+    counts = {head: sum(int(is_missing(y[head], of)) for y in labels) for head, of in heads}
+    return {head: count for head, count in counts.items() if count}
 
 
 def balanced_class_weights(source, rows):
@@ -104,18 +101,17 @@ def balanced_class_weights(source, rows):
         ValueError: images with other labels than one class of several, or a class without any.
     """
     has_heads = isinstance(source.problem, Mapping)
-    problems = source.problem.values() if has_heads else [source.problem]
-    if "single_label" not in problems:
+    if "single_label" not in (source.problem.values() if has_heads else [source.problem]):
         raise ValueError(
             "Weights balance classes of which each image has one. Received: images for "
             f"problem={source.problem!r}; leave class weights out."
         )
 
-    def balanced(problem, class_names, numbers):
+    def balanced(problem, class_names, labels):
         if problem != "single_label":
             return ()
-        numbers = np.array(numbers)
-        counts = np.bincount(numbers[numbers >= 0], minlength=len(class_names))
+        labels = np.array(labels)
+        counts = np.bincount(labels[labels >= 0], minlength=len(class_names))
         if missing := [str(class_names[k]) for k in np.flatnonzero(counts == 0)]:
             raise ValueError(
                 f"Balanced weights need an image of each class. Received: {len(rows)} images "

@@ -44,14 +44,10 @@ class Labels(NamedTuple):
 
 
 def read_labels(labels, problem=None):
-    """The `Labels` of a mapping, or of the path of a .csv or .json file; see docs/data.md.
+    """The `Labels` of a mapping, or of the path of a .csv or .json file, as docs/data.md has them.
 
-    Args:
-        labels: the mapping, {file: label} or {"labels": {file: label}, "classes": [name, ...],
-            "split": {file: part}}, or the path. Of several heads a label is {head: label}, and
-            the labels may be {head: {file: label}} too; classes are {head: [name, ...]}.
-        problem: what labels are, where they could be several things; see `PROBLEMS`. Of several
-            heads a dict {head: problem}, of which a CSV file has the columns.
+    `problem` is what labels are, where they could be several things; see `PROBLEMS`. Of several
+    heads it is a dict {head: problem}, and a CSV file has columns of these names.
 
     Raises:
         ValueError: labels that cannot be read, contradict each other, or could mean several things.

@@ -14,7 +14,6 @@ from keras_vit.data.dataset import MOST_CLASSES
 from keras_vit.data.sources import Source
 
 MAX_BYTES = 4 * 2**30  # of a TFRecord set that is read into memory
-
 # What the recipes and VTAB use; any other name is found if it lies in the data folder.
 TFDS_SETS = tuple(
     "caltech101 cifar10 cifar100 clevr diabetic_retinopathy_detection dmlab dsprites dtd eurosat "
@@ -63,13 +62,14 @@ def how_to_prepare(dataset, data_dir):
             "TensorFlow Datasets does not have it: put one folder of images per class into "
             f"{data_dir}/imagenet21k/train, from image-net.org."
         )
-    or_images = f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
+    text = f" Or put one folder of images per class into {data_dir}/imagenet2012/train."
     return (
         "On a machine with network, prepare it with:\n"
         '  pip install "keras3-vit[tfds,tensorflow]"\n'
         f"  tfds build {dataset} --data_dir={data_dir} --file_format=array_record\n"
         "and pass that folder as data_dir, or set TFDS_DATA_DIR."
-    ) + or_images * dataset.startswith("imagenet2012")
+        f"{text if dataset.startswith('imagenet2012') else ''}"
+    )
 
 
 class PreparedSource(Source):
@@ -130,11 +130,9 @@ class PreparedSource(Source):
         try:
             return self._builder.as_data_source(part, decoders=self._skip)
         except NotImplementedError:  # a format without random access, such as TFRecord
-            return self._in_memory(part, sum(path.stat().st_size for path in files))
+            size = sum(path.stat().st_size for path in files)
         except (OSError, RuntimeError) as error:
             raise self._damaged(error) from error
-
-    def _in_memory(self, part, size):
         convert = (
             "Convert it once, beside the old files, with apache-beam and tensorflow installed:\n"
             f"  tfds convert_format --dataset_version_dir={self._folder} "

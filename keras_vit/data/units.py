@@ -5,13 +5,14 @@ as 9,800 +- 800 it would need millions. It learns (target - mean) / deviation in
 weights are turned into the units of the labels when it has.
 """
 
+import contextlib
 import copy
 from collections.abc import Mapping
 
 import keras
 import numpy as np
 
-from keras_vit.heads import of_head
+from keras_vit.heads import map_heads, of_head
 
 _MOST = 1000  # labels that mean and deviation are taken of
 _FAR = 10.0
@@ -22,34 +23,27 @@ def units_of(pipeline):
 
     Also `None` for labels that are no values. Of several heads {head: either}, or `None` for none.
     """
-    if not isinstance(pipeline.problem, Mapping):
-        return _units(pipeline, pipeline.problem, None)
-    units = {head: _units(pipeline, problem, head) for head, problem in pipeline.problem.items()}
-    return units if any(units.values()) else None
 
+    def of_values(problem, head):
+        if problem != "regression":
+            return None
+        rows, targets = pipeline.rows, []
+        for row in rows[np.linspace(0, len(rows) - 1, min(_MOST, len(rows))).astype(int)]:
+            with contextlib.suppress(OSError, ValueError):  # which the pipeline reports in time
+                label = of_head(pipeline.source[row][1], head)
+                targets.append(np.asarray(label, "float64").reshape(-1))
+        targets = [label for label in targets if not np.isnan(label).any()]
+        if not targets:
+            return None
+        mean, deviation = np.mean(targets, axis=0), np.std(targets, axis=0)
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        size = np.maximum(np.abs(mean), deviation)
+        is_near = ((size <= _FAR) & (deviation >= 1 / _FAR)).all()
+        return None if is_near else (mean.tolist(), deviation.tolist())
 
-def _units(pipeline, problem, head):
-    """Those of the values of one head, or of the only one."""
-    if problem != "regression":
-        return None
-    rows = pipeline.rows
-    rows = rows[np.linspace(0, len(rows) - 1, min(_MOST, len(rows))).astype(int)]
-    targets = []
-    for row in rows:
-        try:
-            label = of_head(pipeline.source[row][1], head)
-            targets.append(np.asarray(label, "float64").reshape(-1))
-        except (OSError, ValueError):  # which the pipeline reports when it gets there
-            continue
-    targets = [label for label in targets if not np.isnan(label).any()]
-    if not targets:
-        return None
-    mean, deviation = np.mean(targets, axis=0), np.std(targets, axis=0)
-    deviation = np.where(deviation > 0, deviation, 1.0)
-    size = np.maximum(np.abs(mean), deviation)
-    if ((size <= _FAR) & (deviation >= 1 / _FAR)).all():
-        return None
-    return mean.tolist(), deviation.tolist()
+    heads = isinstance(pipeline.problem, Mapping) and dict(zip(pipeline.problem, pipeline.problem))
+    units = map_heads(of_values, pipeline.problem, heads or None)
+    return units if not heads or any(units.values()) else None
 
 
 def in_units(pipeline, units):
@@ -64,11 +58,10 @@ def in_units(pipeline, units):
 def turn_head(model, units, back=False):
     """Turns the heads of a model of this library, so that outputs are in the labels' units.
 
-    With `back` those that are so are in units of `units_of` afterwards. The layer of one head of
-    several has its name.
+    With `back` those that are so are in units of `units_of` afterwards.
     """
-    has_heads = isinstance(units, Mapping)
-    by_layer = units if has_heads else dict.fromkeys(("head", "head_distillation"), units)
+    is_one = not isinstance(units, Mapping)  # the layer of one head of several has its name
+    by_layer = dict.fromkeys(("head", "head_distillation"), units) if is_one else units
     for layer in model.layers:
         if by_layer.get(layer.name) is None:
             continue
@@ -84,12 +77,11 @@ def turn_head(model, units, back=False):
 
 def units_told(units):
     """A line that says so."""
-    has_heads = isinstance(units, Mapping)
-    heads = {name: each for name, each in units.items() if each} if has_heads else {"": units}
+    heads = units if isinstance(units, Mapping) else {"": units}
     pairs = ", ".join(
-        f"{name} {mean:.6g} +- {deviation:.4g}".strip()
-        for name, each in heads.items()
-        for mean, deviation in zip(*each)
+        f"{head} {mean:.6g} +- {deviation:.4g}".strip()
+        for head, pair in heads.items()
+        for mean, deviation in zip(*pair or ((), ()))
     )
     return (
         f"Targets are {pairs} and are learned as (target - mean) / deviation: losses and errors of "

@@ -39,15 +39,9 @@ class Task:
         train, validation, test = self.parts
         part, start, _ = parse_split(validation, sizes)[0]
         val200 = f"{part}[{start}:{start + 200}]"
-        return {
-            "train": train,
-            "val": validation,
-            "trainval": f"{train}+{validation}",
-            "test": test,
-            "train800": "train[:800]",
-            "val200": val200,
-            "train800val200": f"train[:800]+{val200}",
-        }
+        names = {"train": train, "val": validation, "trainval": f"{train}+{validation}"}
+        names |= {"train800": "train[:800]", "val200": val200, "test": test}
+        return names | {"train800val200": f"train[:800]+{val200}"}
 
 
 def grouped(name, annotated, num_classes):
@@ -88,12 +82,8 @@ _GIVEN = ("train", "validation", "test")
 _CUT_90 = ("train[:90%]", "train[90%:]", "test")
 _CUT_60_20 = ("train[:60%]", "train[60%:80%]", "train[80%:]")
 _CLEVR = ("train[:90%]", "train[90%:]", "validation")
-_DSPRITES = {
-    "parts": ("train[:80%]", "train[80%:90%]", "train[90%:]"),
-    "dataset": "dsprites",
-    "major": 2,
-    "decode": white_on_black,
-}
+_DSPRITES = {"parts": ("train[:80%]", "train[80%:90%]", "train[90%:]"), "dataset": "dsprites"}
+_DSPRITES |= {"major": 2, "decode": white_on_black}
 _SMALLNORB = {"parts": ("train", "test[:50%]", "test[50%:]"), "dataset": "smallnorb", "major": 2}
 VTAB_TASKS = {
     "caltech101": Task(102, _CUT_90, "caltech101"),
