@@ -155,10 +155,6 @@ class Extensions:
         """The fields of `Extensions` alone."""
         return Extensions(**{name: getattr(self, name) for name in EXTENSIONS})
 
-    def to_config(self):
-        """The fields as a dict, for a file."""
-        return dataclasses.asdict(self)
-
 
 EXTENSIONS = tuple(field.name for field in dataclasses.fields(Extensions))
 
@@ -215,9 +211,7 @@ def check_exclusions(v):
 
 def get_extensions(extensions=None):
     """The `Extensions` that `extensions` stands for: itself, a dict of its fields, or `None`."""
-    if isinstance(extensions, Extensions):
-        return extensions
-    return Extensions(**(extensions or {}))
+    return extensions if isinstance(extensions, Extensions) else Extensions(**(extensions or {}))
 
 
 def get_rotary(rotary):
