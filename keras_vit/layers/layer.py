@@ -94,8 +94,8 @@ def _is_integer(x):
     return dtype.startswith(("int", "uint", "bool"))
 
 
-# For files of earlier versions, filled in by `extensions`: functions that change a config in place,
-# and return the class that takes it now.
+# For files of earlier versions, filled in by `extensions.earlier`: functions that change a config
+# in place, and return the class that takes it now.
 EARLIER_CONFIGS = []
 
 

@@ -222,6 +222,7 @@ def merged_tokens(v, token_merging):
     return counts
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class ExtendedClassifier(Classifier):
     """A `Classifier` whose options are those of `ExtendedNetwork`."""
 
