@@ -10,7 +10,7 @@ import keras
 from keras_vit.checks import pair
 from keras_vit.preprocessing import Preprocessing
 
-WIDTH, DEPTH, RESOLUTION = 4.3, 5.3, 800
+RESOLUTION = 800
 # The mean and deviation of ImageNet's colours, and 255 times that, as Keras's network begins with
 # a division by 255.
 PREPROCESSING = Preprocessing(
@@ -48,27 +48,17 @@ def EfficientNet_L2(
             "weights must be None or the path of a file written by Keras's save_weights. "
             f"Received: weights={weights!r}."
         )
-    height, width = pair(image_size, "image_size")
-    classes = num_classes if include_top else 0
+    classes, limit = num_classes if include_top else 0, sys.getrecursionlimit()
     # The function behind EfficientNetB0 to B7, which alone Keras exports.
     build = inspect.getmodule(keras.applications.EfficientNetB0).EfficientNet
-    limit = sys.getrecursionlimit()
+    options = {"classes": classes or 1000, "pooling": "avg", "classifier_activation": None}
+    options |= {"input_shape": (*pair(image_size, "image_size"), 3), "name": "efficientnet_l2"}
     # Keras walks a graph by recursion, and Python's usual limit is below its 1,305 layers.
     sys.setrecursionlimit(max(limit, 10_000))
     try:
         model = build(
-            WIDTH,
-            DEPTH,
-            RESOLUTION,
-            dropout_rate=0.5,
-            name="efficientnet_l2",
-            include_top=classes > 0,
-            weights=None,
-            input_shape=(height, width, 3),
-            pooling="avg",
-            classes=classes or 1000,
-            classifier_activation=None,
-        )
+            4.3, 5.3, RESOLUTION, 0.5, include_top=classes > 0, weights=None, **options
+        )  # factors of width and depth, and dropout
     finally:
         sys.setrecursionlimit(limit)
     model.preprocessing = PREPROCESSING

@@ -155,69 +155,56 @@ class Extensions:
         """The fields of `Extensions` alone."""
         return Extensions(**{name: getattr(self, name) for name in EXTENSIONS})
 
-    def to_config(self):
-        """The fields as a dict, for a file."""
-        return dataclasses.asdict(self)
-
 
 EXTENSIONS = tuple(field.name for field in dataclasses.fields(Extensions))
 
 
 def check_exclusions(v):
     """Raises a ValueError where fields of a `Variant` exclude each other."""
-    rules = (  # what is required, whether it is missed, the fields that decide
-        (
-            "pool='token' and 'token_mean' need class_token=True, and pool='first' needs a model "
-            "without learned tokens; choose pool='mean', 'map', 'first' or None for a model "
-            "without class token.",
+    rules = {  # what is required: whether it is missed, the fields that decide
+        "pool='token' and 'token_mean' need class_token=True, and pool='first' needs a model "
+        "without learned tokens; choose pool='mean', 'map', 'first' or None for a model without "
+        "class token.": (
             (v.pool in ("token", "token_mean") and not v.class_token)
             or (v.pool == "first" and v.learned_tokens),
-            ("pool", "class_token", "registers", "distillation"),
+            "pool class_token registers distillation",
         ),
-        (
-            "Relative positions belong to the attention of a block, and have no place at the "
-            "input; choose position_at='every_layer' or 'shared'.",
+        "Relative positions belong to the attention of a block, and have no place at the input; "
+        "choose position_at='every_layer' or 'shared'.": (
             v.is_relative and v.position_at == "input",
-            ("position", "position_at"),
+            "position position_at",
         ),
-        (
-            "Attention has rotary or relative positions, not both.",
+        "Attention has rotary or relative positions, not both.": (
             v.is_relative and v.rotary,
-            ("rotary", "position"),
+            "rotary position",
         ),
-        (
-            "norm_after_pool needs pool='token' or 'mean', and final_norm=True.",
+        "norm_after_pool needs pool='token' or 'mean', and final_norm=True.": (
             v.norm_after_pool and (v.pool not in ("token", "mean") or not v.final_norm),
-            ("norm_after_pool", "pool", "final_norm"),
+            "norm_after_pool pool final_norm",
         ),
-        (
-            "A distillation token needs pool='token', and nothing between pooling and heads.",
+        "A distillation token needs pool='token', and nothing between pooling and heads.": (
             v.distillation and (v.pool != "token" or v.representation_size or v.projection),
-            ("distillation", "pool", "representation_size", "projection"),
+            "distillation pool representation_size projection",
         ),
-        (
-            "block='axial' needs class_token=False, so a pool such as 'mean', and no registers, "
-            "distillation, relative or rotary positions.",
+        "block='axial' needs class_token=False, so a pool such as 'mean', and no registers, "
+        "distillation, relative or rotary positions.": (
             v.block == "axial" and (v.learned_tokens or v.is_relative or v.rotary),
-            ("pool", "class_token", "registers", "distillation", "position", "rotary"),
+            "pool class_token registers distillation position rotary",
         ),
-        (
-            "position='relative_2d' has a place for a class token, and for no other learned token.",
+        "position='relative_2d' has a place for a class token, and for no other learned token.": (
             v.position == "relative_2d" and (v.registers or v.distillation),
-            ("registers", "distillation"),
+            "registers distillation",
         ),
-    )
-    for requirement, is_missed, names in rules:
+    }
+    for requirement, (is_missed, names) in rules.items():
         if is_missed:
-            received = ", ".join(f"{name}={getattr(v, name)!r}" for name in names)
+            received = ", ".join(f"{name}={getattr(v, name)!r}" for name in names.split())
             raise ValueError(f"{requirement} Received: {received}.")
 
 
 def get_extensions(extensions=None):
     """The `Extensions` that `extensions` stands for: itself, a dict of its fields, or `None`."""
-    if isinstance(extensions, Extensions):
-        return extensions
-    return Extensions(**(extensions or {}))
+    return extensions if isinstance(extensions, Extensions) else Extensions(**(extensions or {}))
 
 
 def get_rotary(rotary):
@@ -226,9 +213,9 @@ def get_rotary(rotary):
         return rotary
     if isinstance(rotary, dict):
         return Rotary(**rotary)
-    if not isinstance(rotary, str) or rotary not in ROTARIES:
-        raise ValueError(
-            f"Unknown rotary. Received: rotary={brief(rotary)}; expected one of {list(ROTARIES)}, "
-            "a keras_vit.Rotary, a dict of its fields, or None."
-        )
-    return ROTARIES[rotary]
+    if isinstance(rotary, str) and rotary in ROTARIES:
+        return ROTARIES[rotary]
+    raise ValueError(
+        f"Unknown rotary. Received: rotary={brief(rotary)}; expected one of {list(ROTARIES)}, "
+        "a keras_vit.Rotary, a dict of its fields, or None."
+    )

@@ -16,17 +16,16 @@ class _Called(threading.local):
 
 
 # The dtype policy of the layer that runs on PyTorch, whose parts then run without Keras's
-# `__call__`: that takes 50 microseconds for each, and a fifth of an inference of one image. Other
-# backends run it once, to write a program down.
+# `__call__`: 50 microseconds for each, a fifth of an inference of one image. Other backends run it
+# once, to write a program down.
 CALLED = _Called()
 
 
 class FloatInputs:
     """Lets a layer of Keras take integers and booleans as the numbers that they are.
 
-    Keras casts inputs of floats to the type in which a layer computes, and leaves integers to the
-    layer. Here they are cast too. A layer that keeps floats as they come (`autocast=False`) gets
-    its integers as float32 at least, so that half precision does not round them.
+    Keras casts floats to the type in which a layer computes, and here integers too. A layer that
+    keeps floats as they come (`autocast=False`) gets integers as float32 at least, unrounded.
     """
 
     integers = ()  # arguments of `call` that count or index something, and become int32
@@ -95,8 +94,8 @@ def _is_integer(x):
     return dtype.startswith(("int", "uint", "bool"))
 
 
-# For files of earlier versions, filled in by `extensions`: functions that change a config in place,
-# and return the class that takes it now.
+# For files of earlier versions, filled in by `extensions.earlier`: functions that change a config
+# in place, and return the class that takes it now.
 EARLIER_CONFIGS = []
 
 
@@ -106,12 +105,11 @@ class Layer(FloatInputs, keras.layers.Layer):
 
     `compute_output_spec` describes its output, which has the shape of its input unless a subclass
     says otherwise; `compute_output_shape` follows from it.
-
-    The first layer of a model has an `origin`: what the model is beside its graph. It goes into the
-    config of the layer, for a user's model that takes the layers alone.
     """
 
-    origin = None
+    origin = (
+        None  # of the first layer of a model: what it is beside its graph, saved with the layer
+    )
 
     def __new__(cls, *args, **kwargs):
         bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
@@ -135,10 +133,8 @@ class Layer(FloatInputs, keras.layers.Layer):
         return keras.KerasTensor(shape, dtype or self.compute_dtype)
 
     def get_config(self):
-        config = {
-            name: dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
-            for name, value in self._arguments.items()
-        }
+        is_data, as_dict = dataclasses.is_dataclass, dataclasses.asdict
+        config = {name: as_dict(x) if is_data(x) else x for name, x in self._arguments.items()}
         config |= super().get_config()
         if self.origin:
             config["origin"] = keras.saving.serialize_keras_object(self.origin)
@@ -183,18 +179,16 @@ class AdaptableKernel:
     def save_own_variables(self, store):
         # With LoRA, Keras saves the sum alone and loads both factors as zero, where their
         # gradients are zero too.
-        if self.lora_enabled:
-            for variable in self.weights:
-                store[variable.name] = variable
-        else:
-            super().save_own_variables(store)
+        if not self.lora_enabled:
+            return super().save_own_variables(store)
+        for variable in self.weights:
+            store[variable.name] = variable
 
     def load_own_variables(self, store):
-        if self.lora_enabled and "lora_kernel_a" in store.keys():
-            for variable in self.weights:
-                variable.assign(store[variable.name])
-        else:
-            super().load_own_variables(store)
+        if not self.lora_enabled or "lora_kernel_a" not in store.keys():
+            return super().load_own_variables(store)
+        for variable in self.weights:
+            variable.assign(store[variable.name])
 
 
 class Identity:

@@ -170,16 +170,12 @@ def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0, endpoin
     A quarter of the values each: sin of the column, cos of the column, sin of the row, cos of the
     row, at frequencies from 1 down to 1 / temperature.
 
-    Args:
-        grid: (rows, columns).
-        width: length of a vector, a multiple of 4.
-        xp: `numpy`, or `keras.ops` for a grid of tensors.
-        dtype: of the result, at least float32.
-        temperature: the inverse of the lowest frequency.
-        endpoint: whether 1 / temperature itself is a frequency; it is none in He et al. (2022).
+    Shape: (rows * columns, width), positions in reading order.
 
-    Returns:
-        Array of shape (rows * columns, width), positions in reading order.
+    Args:
+        grid, width: (rows, columns), and the length of a vector, a multiple of 4.
+        xp, dtype: `numpy`, or `keras.ops` for a grid of tensors; float32 or float64.
+        endpoint: whether 1 / temperature itself is a frequency; it is none in He et al. (2022).
     """
     _check_multiple(width, 4, kind="sincos_2d")
     exponents = np.linspace(0.0, 1.0, width // 4, endpoint=endpoint)

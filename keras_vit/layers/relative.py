@@ -49,8 +49,7 @@ class RelativePosition(Layer):
 class RelativeAttention(MultiHeadSelfAttention):
     """softmax((q kᵀ + q rᵀ) / √D_h) v: queries meet keys and distances (Shaw et al., 2018).
 
-    Shapes and arguments are those of `MultiHeadSelfAttention`. `distances` is the output of
-    `RelativePosition`.
+    As `MultiHeadSelfAttention`; `distances` is the output of `RelativePosition`.
     """
 
     def call(self, x, memory=None, bias=None, rotation=None, distances=None, training=False):

@@ -76,6 +76,7 @@ def standardize(kernel, numerics):
     return kernel / (ops.sqrt(variance) + numerics.weight_epsilon)
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class StridedLayer(Layer):
     """A layer of maps with a `stride`, which rounds up, and the number of channels that it gives.
 

@@ -41,11 +41,9 @@ class ExtendedNetwork(Network):
     def cut(self, x):
         if not self.variable_size:
             return super().cut(x)
-        v = self.variant
-        is_hybrid = v.stem is not None
-        return ResizablePatches(
-            v.patch_size, True, drop_incomplete=is_hybrid, dtype=self.dtype, name="patches"
-        )(x)
+        options = {"keep_grid": True, "drop_incomplete": self.variant.stem is not None}
+        options |= {"dtype": self.dtype, "name": "patches"}
+        return ResizablePatches(self.variant.patch_size, **options)(x)
 
     def embed(self, patches):
         v = self.variant
@@ -57,9 +55,8 @@ class ExtendedNetwork(Network):
         v, positions, size = self.variant, self.position_layers(), None
         rotations = {each: each(patches) for each in positions} if v.rotary else {}
         if self.patch_dropout:
-            drop = layers.PatchDropout(
-                self.patch_dropout, v.learned_tokens, dtype=self.dtype, name="patch_dropout"
-            )
+            options = {"dtype": self.dtype, "name": "patch_dropout"}
+            drop = layers.PatchDropout(self.patch_dropout, v.learned_tokens, **options)
             x, *kept = drop([x, *rotations.values()]) if rotations else [drop(x)]
             rotations = dict(zip(rotations, kept))
         x = NORMS[v.pre_norm](v.epsilon, dtype=self.dtype, name="pre_norm")(x)
@@ -111,21 +108,18 @@ class ExtendedNetwork(Network):
     def position_layer(self, suffix=""):
         """One of the position layers; the suffix ends its name."""
         v, heads = self.variant, self.variant.num_heads
-        options = {"dtype": self.dtype, "name": f"position{suffix}"}
+        options = {"dtype": self.dtype, "name": f"{'rotary' if v.rotary else 'position'}{suffix}"}
         if v.rotary:
-            options |= {"learned_tokens": v.learned_tokens, "name": f"rotary{suffix}"}
-            return layers.RotaryPosition(
-                v.rotary, heads, head_width=v.width // heads, grid=self.grid, **options
-            )
+            options |= {"learned_tokens": v.learned_tokens, "head_width": v.width // heads}
+            return layers.RotaryPosition(v.rotary, heads, grid=self.grid, **options)
         if v.position == "relative":
             return layers.RelativePosition(heads, **options)
         options["class_token"] = v.class_token
         if v.position == "relative_2d":
             return layers.RelativePosition2D(heads, self.grid, **options)
         options |= {"registers": v.learned_tokens - int(v.class_token)}
-        return layers.PositionEmbedding(
-            v.position, self.grid, interpolation=v.interpolation, **options
-        )
+        options |= {"interpolation": v.interpolation}
+        return layers.PositionEmbedding(v.position, self.grid, **options)
 
     def read_out(self, tokens, size=None):
         """The logits of the tokens after the last block, or the mean of two heads' logits."""
@@ -140,10 +134,9 @@ class ExtendedNetwork(Network):
         x = self.head(x)
         if not v.distillation:
             return x
-        second = layers.ExtendedTokenPool(
-            "distillation", True, dtype=dtype, name="distillation_token"
-        )
-        y = self.head(norm(second(tokens)), name="head_distillation")
+        options = {"dtype": dtype, "name": "distillation_token"}
+        second = layers.ExtendedTokenPool("distillation", True, **options)(tokens)
+        y = self.head(norm(second), name="head_distillation")
         return keras.layers.Average(dtype=x.dtype, name="mean")([x, y])
 
     def pooled(self, x, size, norm):
@@ -229,6 +222,7 @@ def merged_tokens(v, token_merging):
     return counts
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class ExtendedClassifier(Classifier):
     """A `Classifier` whose options are those of `ExtendedNetwork`."""
 

@@ -29,10 +29,10 @@ def features(
     """The model that gives features instead of classes; it shares the layers and their weights.
 
     Without `blocks` they are one vector for each image. Of a `VisionTransformer` or a `BiT` it is
-    what the head reads, after `pre_logits` or `projection` where the model has one; the mean, where
-    two heads read class and distillation token; and the output, where the model has no head. Of any
-    other Functional or Sequential Keras model it is what the last Dense layer reads, if nothing but
-    an activation follows that layer, and the output if the model ends with neither.
+    what the head reads (the mean, where two heads read class and distillation token), and the
+    output, where the model has no head. Of any other Functional or Sequential Keras model it is
+    what the last Dense layer reads, if nothing but an activation follows that layer, and the output
+    if the model ends with neither.
 
     With `blocks` they are the patch tokens after some Transformer blocks, or the maps of a BiT's
     stages: input for segmentation, depth or detection. A model that contains one
@@ -110,15 +110,10 @@ def features(
 
 @keras.saving.register_keras_serializable("keras_vit")
 class Features(Trainer, keras.Model):
-    """The features of a `VisionTransformer` or `BiT`, as `features` describes them.
+    """The features of a `VisionTransformer` or `BiT`: a Functional model of layers of the network.
 
-    A Functional model of layers of the network. Its config is that of the network, so that a saved
-    one opens with everything that the network's own file keeps: preprocessing, frozen, quantised
-    and adapted layers.
-
-    Args:
-        network: the model.
-        **options: as in `features`, all of them.
+    `options` are all those of `features`. The config is that of the network, so that a saved one
+    opens with all that the network's file keeps: preprocessing, frozen, quantised, adapted layers.
     """
 
     input_spec = None  # the network refuses wrong images, and says what to do
@@ -130,14 +125,10 @@ class Features(Trainer, keras.Model):
         self._network, self._options = (lambda: network), options
         self.image_size, self.channels = network.image_size, network.channels
 
-    @property
-    def preprocessing(self):
-        """How images are prepared: that of the network, also where it is set."""
-        return self._network().preprocessing
-
-    @preprocessing.setter
-    def preprocessing(self, value):
-        self._network().preprocessing = value
+    preprocessing = property(  # that of the network, also where it is set
+        lambda self: self._network().preprocessing,
+        lambda self, value: setattr(self._network(), "preprocessing", value),
+    )
 
     def call(self, inputs, training=None, mask=None):
         return super().call(self._network().check_images(inputs), training=training, mask=mask)

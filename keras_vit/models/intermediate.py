@@ -147,12 +147,7 @@ class Tokens(Layer):
         self.grid = None if grid is None else pair(grid, "grid")
 
     def call(self, x, patches=None):
-        """
-        Args:
-            x: the tokens.
-            patches: the output of `Patches` with its grid, (batch, rows, columns, any), for images
-                of any size.
-        """
+        """`patches` is the output of `Patches` with its grid, for images of any size."""
         x = x[:, self.start : self.stop]
         if patches is None and self.grid is None:
             return x
@@ -172,10 +167,8 @@ class Tokens(Layer):
 class BlockAttention(Layer):
     """A of Eq. 6 in a block, computed for what enters it.
 
-    Shapes: (batch, tokens, width) -> (batch, heads, tokens, tokens), in float32 at least.
-
-    Args:
-        block: a `TransformerBlock`, which this layer shares.
+    Shapes: (batch, tokens, width) -> (batch, heads, tokens, tokens), in float32 at least. It shares
+    the `TransformerBlock` that it is made of.
     """
 
     def __init__(self, block, **kwargs):

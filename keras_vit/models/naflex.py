@@ -1,6 +1,7 @@
 """The Vision Transformer for images in their own aspect ratio (NaFlex; Tschannen et al., 2025)."""
 
 import dataclasses
+import math
 from typing import Any, Unpack
 
 import keras
@@ -90,10 +91,9 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
         }
         for key, value in rates.items():
             rate(value, key)
-        grid = pair(grid, "grid")
-        size = tuple(n * p for n, p in zip(grid, v.patch_size))
-        origin = Origin(type(self), v, size, num_classes, channels=channels, dtype_policy=dtype)
-        policy, values = origin.dtype_policy, v.patch_size[0] * v.patch_size[1] * channels
+        grid, values = pair(grid, "grid"), math.prod(v.patch_size) * channels
+        origin = Origin(type(self), v, grid, num_classes, channels=channels, dtype_policy=dtype)
+        policy = origin.dtype_policy
         inputs = {
             "patches": keras.Input((None, values), dtype=origin.input_dtype, name="patches"),
             "mask": keras.Input((None,), dtype="int32", name="mask"),
@@ -111,12 +111,9 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
 
     def get_config(self):
         return {
-            "grid": self.grid,
-            "num_classes": self.num_classes,
-            "channels": self.channels,
+            **{name: getattr(self, name) for name in ("grid", "num_classes", "channels", "name")},
             **self._rates,
             **dataclasses.asdict(self.variant),
-            "name": self.name,
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
         }
 

@@ -119,15 +119,10 @@ def merge_tokens(model: VisionTransformer, r: int | Sequence[int]) -> VisionTran
 def fold(model: Model) -> Model:
     """A copy of a hybrid or of BiT whose kernels are standardised already.
 
-    The copy computes the same function and standardises no kernels in a call. It is meant for
-    inference and export: to train it would be to train without weight standardisation, and its
-    weights are no checkpoint of the family any more.
-
-    Args:
-        model: a `VisionTransformer` with a stem, or a `BiT`; it stays as it is.
-
-    Returns:
-        A new model of the same class, not trainable.
+    The copy of a `VisionTransformer` with a stem, or of a `BiT`, computes the same function and
+    standardises no kernels in a call. It is meant for inference and export, and not trainable: that
+    would be to train without weight standardisation, and its weights are no checkpoint of the
+    family any more.
 
     Raises:
         ValueError: the model has no standardised convolutions, or is folded already.

@@ -82,9 +82,8 @@ def compare_images(model, data, training=False):
 class Trainer:
     """Keras's `fit`, `evaluate` and `predict` for a model of images with a `preprocessing`.
 
-    Each call looks at the first images that come, in whatever form, and warns of values that the
-    model can hardly want. Arrays are looked at before anything runs. Of all else the first batch
-    is looked at where it passes, so nothing is read twice, skipped or drawn anew.
+    Each call warns of values, in the first images that come, that the model can hardly want: of
+    arrays before anything runs, of all else where the first batch passes, which is read once.
     """
 
     def fit(self, x=None, *args, **kwargs):
@@ -192,10 +191,8 @@ def _first_of(batches, count):
 def record_loss(model, metrics=()):
     """Lets a model of this library, which gives logits, record how its compiled loss reads them.
 
-    A loss or metrics that take them for probabilities are warned of.
-
-    Raises:
-        ValueError: the loss is one of a softmax, and the model has a single output.
+    It warns of a loss or metrics that take them for probabilities. A softmax of a single output is
+    a ValueError.
     """
     reading, takes_logits = reading_of_loss(model.loss)
     if reading == "softmax" and model.num_classes == 1:

@@ -31,7 +31,7 @@ def learned_angles(w, x):
 
 def later(size, **fields):
     """Arguments of a layer of some size with extensions."""
-    return {**size, "extensions": Extensions(**fields).to_config()}
+    return {**size, "extensions": dataclasses.asdict(Extensions(**fields))}
 
 
 HEADS, HIDDEN, ROTATED = {"num_heads": 2}, {"hidden_dim": 12}, {"num_heads": 2, "head_width": 8}

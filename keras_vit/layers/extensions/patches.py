@@ -70,9 +70,8 @@ class PatchDropout(Dropout):
     (2, batch, fewer tokens, 1 or heads, D_h). Outside of training everything stays as it is.
 
     Args:
-        rate: share of the patches that are dropped, in [0, 1).
+        rate, seed: share of the patches that are dropped, in [0, 1); `seed` is as in `Dropout`.
         learned_tokens: number of tokens before those of the patches.
-        seed: integer for repeatable draws.
     """
 
     def __init__(self, rate, learned_tokens=0, seed=None, **kwargs):
