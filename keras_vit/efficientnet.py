@@ -10,7 +10,7 @@ import keras
 from keras_vit.checks import pair
 from keras_vit.preprocessing import Preprocessing
 
-RESOLUTION = 800
+WIDTH, DEPTH, RESOLUTION = 4.3, 5.3, 800
 # The mean and deviation of ImageNet's colours, and 255 times that, as Keras's network begins with
 # a division by 255.
 PREPROCESSING = Preprocessing(
@@ -53,12 +53,11 @@ def EfficientNet_L2(
     build = inspect.getmodule(keras.applications.EfficientNetB0).EfficientNet
     options = {"classes": classes or 1000, "pooling": "avg", "classifier_activation": None}
     options |= {"input_shape": (*pair(image_size, "image_size"), 3), "name": "efficientnet_l2"}
+    options["dropout_rate"] = 0.5
     # Keras walks a graph by recursion, and Python's usual limit is below its 1,305 layers.
     sys.setrecursionlimit(max(limit, 10_000))
     try:
-        model = build(
-            4.3, 5.3, RESOLUTION, 0.5, include_top=classes > 0, weights=None, **options
-        )  # factors of width and depth, and dropout
+        model = build(WIDTH, DEPTH, RESOLUTION, include_top=classes > 0, weights=None, **options)
     finally:
         sys.setrecursionlimit(limit)
     model.preprocessing = PREPROCESSING
