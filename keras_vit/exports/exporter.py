@@ -175,9 +175,10 @@ def _format(path, format):
     by_suffix = {each.suffix: name for name, each in FORMATS.items() if each.suffix}
     format = format or by_suffix.get(path.suffix)
     if format is None:
+        suffixes = ", ".join(f"{suffix} ({name})" for suffix, name in by_suffix.items())
         raise ValueError(
             "The format follows from the suffix of the path, or is given. Received: "
-            f"path={str(path)!r}, format=None; expected one of {by_suffix}."
+            f"path={str(path)!r}, format=None; expected one of {suffixes}."
         )
     check_choice("format", format, tuple(FORMATS))
     suffix = FORMATS[format].suffix

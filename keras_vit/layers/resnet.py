@@ -76,9 +76,8 @@ def standardize(kernel, numerics):
     return kernel / (ops.sqrt(variance) + numerics.weight_epsilon)
 
 
-@keras.saving.register_keras_serializable("keras_vit")
-class StridedLayer(Layer):
-    """A layer of maps with a `stride`, which rounds up, and the number of channels that it gives.
+class Strided:
+    """What layers of maps with a `stride` share: the shape of their outputs, rounded up.
 
     Explicit padding of an odd kernel gives as many outputs as "same".
     """
@@ -90,7 +89,7 @@ class StridedLayer(Layer):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class StdConv2D(StridedLayer):
+class StdConv2D(Strided, Layer):
     """A convolution without bias whose kernel is standardised at every use.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / stride), ..., filters).
@@ -163,7 +162,7 @@ class GroupNorm(Layer):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Root(StridedLayer):
+class Root(Strided, Layer):
     """7 x 7 convolution and 3 x 3 max pooling, each with stride 2, in front of the units.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
@@ -199,7 +198,7 @@ class Root(StridedLayer):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Bottleneck(StridedLayer):
+class Bottleneck(Strided, Layer):
     """1 x 1, 3 x 3 and 1 x 1 convolutions around a residual connection (He et al., 2016).
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / strides), ..., 4 * filters).
