@@ -227,3 +227,12 @@ def test_a_model_without_a_network():
     model = keras.Sequential([keras.Input((4,)), DENSE(2)])
     with pytest.raises(ValueError, match=r"Received: Sequential .*which has none"):
         keras_vit.backbone(model)
+
+
+@pytest.mark.any_backend
+def test_a_graph_that_is_cut_before_the_pool_keeps_its_tokens():
+    """A mean of patches has no class token, and neither have the tokens that it would read."""
+    vit = tiny_vit(pool="mean", class_token=False)
+    network = keras_vit.backbone(around(vit, "block"))
+    assert not network.variant.class_token and network.variant.pool is None
+    assert network(images()).shape[1] == 4
