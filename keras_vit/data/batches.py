@@ -143,4 +143,5 @@ class KerasBatches(keras.utils.PyDataset):
 
     def on_epoch_end(self):
         """Called by Keras after each epoch, and once it has built a model from a first batch."""
-        self.passes += self.training
+        if self.training:
+            self.passes += 1

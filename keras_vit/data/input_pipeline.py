@@ -85,9 +85,11 @@ def pipeline(
     if split is None:
         training = training is None or training
         split = getattr(recipe, "train_split", None) or "train"
-    # CIFAR has no validation part: its recipes hold out the last training examples, which the
-    # test part must not replace.
-    elif (part := part_of(split := str(split))) in HELD_OUT and not opened.has_part(part):
+    split = str(split)
+    part = part_of(split)
+    if part in HELD_OUT and not opened.has_part(part):
+        # CIFAR has no validation part: its recipes hold out the last training examples, which the
+        # test part must not replace.
         split = getattr(recipe, f"{part}_split", None) or split
     if threads is None:
         threads = threads_for(opened, recipe.train.image_size)
@@ -176,16 +178,25 @@ class Pipeline(KerasBatches):
         self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
         self._unreadable = {}  # row: reason, in all objects that are made of this one
         labels = LabelRows.of_source(source, one_hot=training, weighted=bool(self.missing))
-        options = {"channels": channels, "label_rows": labels, "training": training}
         self._label_rows = labels
-        self._read = Reader(source, self.rows, transform=transform, **options)
-        make, options = evaluation_batches, {"batch_size": batch_size, "seed": seed}
+        self._read = Reader(
+            source,
+            self.rows,
+            transform=transform,
+            channels=channels,
+            label_rows=labels,
+            training=training,
+        )
+        make_batches = evaluation_batches
         if training:
             layers = getattr(recipe, "augment_layers", ())
             keras_layers.check(layers, (batch_size, *self.image_shape), labels.width)
-            options |= {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
-            make = training_batches
-        self._batches = functools.partial(make, self._read, **options)
+            make_batches = functools.partial(
+                training_batches, layers=layers, mixup=recipe.mixup, cutmix=recipe.cutmix
+            )
+        self._batches = functools.partial(
+            make_batches, self._read, batch_size=batch_size, seed=seed
+        )
         self._dataset = self._batches(share=(0, 1))
 
     @property

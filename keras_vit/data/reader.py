@@ -14,7 +14,7 @@ from keras_vit.data.files import LISTED, listed
 from keras_vit.data.pixels import ImageError, bytes_of, opened, orientation, picture_of, pixels_of
 from keras_vit.data.resize import cut, fit_image, resized
 
-LOST_AT_MOST = 4  # one in four examples may be unreadable
+MOST_UNREADABLE = 0.25  # of the examples
 
 
 class Reader:
@@ -53,7 +53,7 @@ class Reader:
         yield row
         if self.training:
             first = int(np.flatnonzero(self.rows == row)[0]) + 1
-            tried = np.arange(first, first + len(self.rows) // LOST_AT_MOST + 2)
+            tried = np.arange(first, first + int(len(self.rows) * MOST_UNREADABLE) + 2)
             yield from self.rows.take(tried, mode="wrap")
 
     def collate(self, examples):
@@ -138,13 +138,13 @@ def add_unreadable(unreadable, notes, source, num_examples):
     """Adds notes of a `Reader` to {row: reason}, with a warning for each of the first examples.
 
     Raises:
-        ValueError: more than one of `LOST_AT_MOST` examples cannot be read.
+        ValueError: more than `MOST_UNREADABLE` of the examples cannot be read.
     """
     for row, reason in notes:
         if row in unreadable:
             continue
         unreadable[row] = reason
-        if len(unreadable) > max(1, num_examples // LOST_AT_MOST):
+        if len(unreadable) > max(1, int(num_examples * MOST_UNREADABLE)):
             lines = [f"{source.place(row)}: {reason}" for row, reason in unreadable.items()]
             raise ValueError(
                 f"{len(lines)} of {num_examples} examples cannot be read. Received:\n"

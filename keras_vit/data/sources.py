@@ -16,7 +16,7 @@ _NAMES = {  # what people call the parts
     "test": ("test", "testing", "eval", "evaluation"),
 }
 _ENDINGS = re.compile(r"[-_ ]?(set|data|dataset|images|split)\Z")
-_SLICES = 3  # seeds the order in which slices are drawn from class folders, in every run alike
+SLICE_SEED = 3  # of the order in which slices are drawn from class folders, in every run alike
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
 _BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"
 _PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")
@@ -96,7 +96,7 @@ class Source:
             size = self.parts[part]
             rows = np.arange(start, stop)
             if self.sorted_by_class and stop - start < size:
-                order = np.random.default_rng([_SLICES, size]).permutation(size)
+                order = np.random.default_rng([SLICE_SEED, size]).permutation(size)
                 rows = np.sort(order[start:stop])
             pieces.append(rows + starts[part])
         return np.concatenate(pieces)

@@ -114,27 +114,28 @@ class Transform:
         cuts = is_centered or self.crop in ("resize_small_random", "squash_random")
         fits = not cuts or is_share or (self.resize_small or 0) >= max(self.image_size)
         turns = min(rotation, scale, shift) >= 0 and scale < 1
-        rules = {  # each begins with the field that it is about
-            "area must be (low, high), above 0 and at most 1": 0 < least <= most <= 1,
-            "ratio must be (low, high), above 0": 0 < narrow <= broad,
-            "value_range must be (low, high)": black < white,
-            "affine must be (rotation, scale, shift), none negative and scale below 1": turns,
-            "randaugment must be (operations, magnitude), such as (2, 10), or None": draws,
-            "draft must be True or False": isinstance(self.draft, bool),
-            f"resize_small must be at least {max(self.image_size)} for crop={self.crop!r}": fits,
-            f"crop_fraction must be None unless crop is of {CENTERED}": is_centered or not is_share,
-            f"mean must be given with std, or neither; std={brief(self.std)}": (
-                (self.mean is None) == (self.std is None)
-            ),
-        }
+        has_both = (self.mean is None) == (self.std is None)
+        side = max(self.image_size)
+        rules = (
+            ("area", 0 < least <= most <= 1, "(low, high), above 0 and at most 1"),
+            ("ratio", 0 < narrow <= broad, "(low, high), above 0"),
+            ("value_range", black < white, "(low, high)"),
+            ("affine", turns, "(rotation, scale, shift), none negative and scale below 1"),
+            ("randaugment", draws, "(operations, magnitude), such as (2, 10), or None"),
+            ("draft", isinstance(self.draft, bool), "True or False"),
+            ("resize_small", fits, f"at least {side} for crop={self.crop!r}"),
+            ("crop_fraction", is_centered or not is_share, f"None unless crop is of {CENTERED}"),
+            ("mean", has_both, f"given with std, or neither; std={brief(self.std)}"),
+        )
         given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
-        for name, other in _SAME.items():
-            rules[f"{name} must be left out beside {other}, which says the same"] = (
-                not {name, other} <= given
-            )
-        for rule, holds in rules.items():
+        same = tuple(
+            (name, not {name, other} <= given, f"left out beside {other}, which says the same")
+            for name, other in _SAME.items()
+        )
+        for name, holds, rule in rules + same:
             if not holds:
-                raise ValueError(f"{rule}. Received: {brief(getattr(self, rule.split()[0]))}.")
+                value = brief(getattr(self, name))
+                raise ValueError(f"{name} must be {rule}. Received: {value}.")
 
     @functools.cached_property
     def preprocessing(self):

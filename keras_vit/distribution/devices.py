@@ -25,7 +25,8 @@ MODES["jax"] = (*MODES["torch"], "model_parallel", "fully_sharded")
 
 LOST = "lost another one, which was killed, has failed (see its output) or does not answer. "
 GO_ON = "Start all again with the same command: training goes on from the last checkpoint."
-_WORDS = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline"
+# In errors of an engine whose connection to another process broke.
+_LOST_PEER = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline"
 
 _current = None  # the `Devices` of the last `setup`
 
@@ -94,7 +95,7 @@ class Devices:
 
     def error_to_raise(self, error):
         """The error for an error of training: a ConnectionError if another process was lost."""
-        if self.processes == 1 or not re.search(_WORDS, str(error), re.IGNORECASE):
+        if self.processes == 1 or not re.search(_LOST_PEER, str(error), re.IGNORECASE):
             return error
         received = (str(error).splitlines() or [""])[0][:300]
         return ConnectionError(

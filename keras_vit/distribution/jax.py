@@ -67,7 +67,7 @@ class Sharding(keras.distribution.ModelParallel):
         return self._layout([self._batch_axis] + [None] * (len(data_shape) - 1))
 
     def get_variable_layout(self, variable):
-        inherited = super().get_variable_layout(variable)  # by an optimizer's slot
+        inherited = super().get_variable_layout(variable)  # a slot of an optimizer has its weight's
         if any(inherited.axes):
             return inherited
         path, shape = variable.path, variable.shape
@@ -99,8 +99,9 @@ class JaxDevices(Devices):
         self.processes, self.process = jax.process_count(), jax.process_index()
         self.replicas, self.model_devices = mesh.shape
         self._user_rules = rules or {}
-        # Those of the user come first, and in place of one with the same pattern.
-        self._rules = {**self._user_rules, **layout.LAYOUT_RULES, **self._user_rules}
+        # The first rule that fits a path counts: those of the user stand in front.
+        usual = {k: v for k, v in layout.LAYOUT_RULES.items() if k not in self._user_rules}
+        self._rules = {**self._user_rules, **usual}
         self.distribution = Sharding(mode, mesh, self._rules)
         # For rows of an evaluation that the devices do not divide: each device has all of them.
         self.whole_batches = Sharding(mode, mesh, self._rules, shards_batches=False)
@@ -139,12 +140,13 @@ class JaxDevices(Devices):
     def evaluate(self, model, data, batch_size=None, **options):
         """Each process feeds its shard of the rows of every batch that the devices divide.
 
-        The remaining rows are evaluated at the end, whole on every device, and the sums of both
-        evaluations, which metrics of Keras are made of, are added.
+        The remaining rows are evaluated at the end, whole on every device. Metrics of Keras are
+        sums, so those of both evaluations are added; Keras cannot go on where the first one ended.
         """
-        batches, remainders, sums = evaluating.batches_of(data, batch_size), [], []
+        remainders, sums = [], []
+        batches = evaluating.batches_of(data, batch_size)
         even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
-        uneven = evaluating.joined(remainders)
+        uneven = evaluating.joined(remainders)  # once `even` is through
         for sharding, part in ((self.distribution, even), (self.whole_batches, uneven)):
             with sharding.scope():
                 if evaluating.evaluate_batches(model, part, **options):

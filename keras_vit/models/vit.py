@@ -15,8 +15,8 @@ class Network:
 
         logits = Network(get_variant("B/16"), grid=(14, 14))(keras.Input((224, 224, 3)))
 
-    `keras_vit.VisionTransformer` is the Keras model of these logits. What the paper has not, such
-    as the blocks of later families, is in the subclass `ExtendedNetwork`.
+    `keras_vit.VisionTransformer` is the Keras model of these logits. Later families and methods
+    need more, such as other blocks: the subclass `ExtendedNetwork` has it (`Variant.is_extended`).
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     without classes (batch, representation_size or width).

@@ -169,7 +169,7 @@ class LoadReport:
         loaded: canonical names of the variables that took their value from the file.
         initial: variables left at their initial value: a fresh head, if anything.
         ignored: arrays of the file that the model has no use for: its head, a text tower.
-        resized: (variable, shape in the file, shape in the model, method) for each that was.
+        resized: (variable, size before, size after, method): shapes, or grids of positions.
         head: what became of the head, in words.
         assumed: (argument, value, where it is from) for what the arrays do not say.
         differs: (argument, value in the file's family, value in the model) where the model

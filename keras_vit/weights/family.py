@@ -4,10 +4,12 @@ import dataclasses
 import re
 
 from keras_vit.extensions import Extensions, get_rotary
+from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights import canonical as form
+from keras_vit.weights import architecture
 from keras_vit.weights import evidence as sources
-from keras_vit.weights.canonical import PROJECTION, ROOT, Canonical
+from keras_vit.weights.architecture import ROOT
+from keras_vit.weights.canonical import Canonical
 from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Evidence
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
@@ -33,7 +35,7 @@ class Family:
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
     unsupported: dict = dataclasses.field(default_factory=dict)
-    optional: tuple = ()  # names of `canonical.REQUIRED` that some models of the family lack
+    optional: tuple = ()  # names of `architecture.REQUIRED` that some models of the family lack
     joined_heads: bool = False  # whether the file has no axis for the heads
     # Fields of the variant as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
@@ -106,10 +108,10 @@ class Family:
         """The `Canonical` of a `Contents`, for a dict of arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         evidence = Evidence(caller)
-        evidence.add(ARRAYS, **form.architecture_of(arrays, self.name, self.optional))
+        evidence.add(ARRAYS, **architecture.architecture_of(arrays, self.name, self.optional))
         arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, evidence["width"])
         if not self.joined_heads:
-            evidence.add(ARRAYS, num_heads=form.heads_of(arrays))
+            evidence.add(ARRAYS, num_heads=architecture.heads_of(arrays))
         canonical = Canonical(self.name, arrays, origin, evidence, ignored)
         canonical.preprocessing = self.preprocessing
         self.take_config(contents, evidence)
@@ -241,7 +243,7 @@ def nearest(names, families):
     if not fits:
         return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
     present = {place for _, place in fits.values()}
-    required = (n for n in form.REQUIRED if n not in present and n not in family.optional)
+    required = (n for n in architecture.REQUIRED if n not in present and n not in family.optional)
     missing = [family.table.name_of(name) for name in required]
     prefixes = sorted({prefix for prefix, _ in fits.values() if prefix})
     besides = [name for name in forms if name not in fits]

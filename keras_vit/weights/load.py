@@ -2,7 +2,10 @@
 
 `read` finds the file, downloads it if it must, tells its format by the names of its arrays, and
 brings it into one form, a `Canonical`: its arrays by the paths of the model's variables, and the
-arguments of the model that they are of.
+arguments of the model that they are of. In Google's ViT-B_16.npz, for example,
+`Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel` is `block_0/mlp/dense_1/kernel`, by a row of
+`formats/google.py`. `Transformer/posembed_input/pos_embedding`, of 14 x 14 + 1 tokens, is fitted to
+24 x 24 + 1 for a model of 384 pixels.
 """
 
 import dataclasses
@@ -12,17 +15,12 @@ import warnings
 from typing import Any
 
 from keras_vit.models import BiT, VisionTransformer
+from keras_vit.models import resize_weights as sizes
 from keras_vit.models.backbone import MODELS, check_model
-from keras_vit.models.resize_weights import (
-    POSITIONS,
-    PROJECTION,
-    adapt_channels,
-    resize_patches,
-    resize_positions,
-)
+from keras_vit.models.resize_weights import POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
+from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.assign import FITTING, LoadReport, assign
-from keras_vit.weights.canonical import ROOT
 from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.readers import read
@@ -71,8 +69,8 @@ def load_weights(
     """
     model = check_model(model)
     # What a file leaves open, such as the number of heads, the model knows.
-    known = {**vars(model.variant), "image_size": model.image_size}
-    checkpoint = read(weights, {**known, "file_image_size": file_image_size}, prefix)
+    of_model = {**vars(model.variant), "image_size": model.image_size}
+    checkpoint = read(weights, {**of_model, "file_image_size": file_image_size}, prefix)
     checkpoint = fit_to_model(checkpoint, model, interpolation, resize_patches)
     report = assign(model, checkpoint, fresh_head=fresh_head)
     if report.differs:
@@ -111,7 +109,7 @@ def from_checkpoint(
     arguments = {**checkpoint.evidence, **building_arguments(overrides)}
     model = MODELS[checkpoint.model](**arguments)
     checkpoint = fit_to_model(
-        checkpoint, model, overrides.get("interpolation"), patches_too="patch_size" in overrides
+        checkpoint, model, overrides.get("interpolation"), fit_patch_size="patch_size" in overrides
     )
     advice = "Its arrays contradict each other, or the config beside them."
     if overrides:
@@ -120,11 +118,11 @@ def from_checkpoint(
     return model
 
 
-def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
+def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
     """A copy of a `Canonical` with patches, positions and channels in the sizes of a model.
 
-    `interpolation` is as in `load_weights`, and `patches_too` as `resize_patches` there. The head
-    is left to `assign`, which leaves out one for other classes.
+    `interpolation` is as in `load_weights`, and `fit_patch_size` as `resize_patches` there. The
+    head is left to `assign`, which leaves out one for other classes.
 
     Raises:
         CheckpointError: the checkpoint is of a model of another class.
@@ -140,7 +138,7 @@ def fit_to_model(checkpoint, model, interpolation=None, patches_too=False):
     if checkpoint.model == "VisionTransformer":
         if model.variant.layer_scale is None and model.variant.block != "parallel":
             checkpoint.fold_layer_scale()
-        if patches_too:
+        if fit_patch_size:
             _fit_patches(checkpoint, model.variant)
         _fit_positions(checkpoint, model, interpolation)
     if checkpoint.evidence["channels"] == 3 and model.channels != 3:
@@ -155,12 +153,15 @@ def _fit_patches(checkpoint, variant):
     # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
     flexible = checkpoint.evidence["interpolation"] == "bilinear_antialias"
     method = "bilinear" if flexible else "bicubic"
-    kernel = resize_patches(checkpoint.arrays[PROJECTION], old_size, new_size, method)
+    kernel = sizes.resize_patches(checkpoint.arrays[PROJECTION], old_size, new_size, method)
     checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
 
 
 def _fit_positions(checkpoint, model, interpolation):
-    """Resamples position embeddings from the grid of the file's images to that of the model's."""
+    """Resamples position embeddings from the grid of the file's images to that of the model's.
+
+    Positions of another scheme are left to `assign`, which reports that they do not fit.
+    """
     of_file, v = checkpoint.evidence, model.variant
     tokens = learned_tokens(of_file)
     has_grid = v.position in ("learned_1d", "relative_2d")
@@ -170,7 +171,7 @@ def _fit_positions(checkpoint, model, interpolation):
     method = interpolation or of_file["interpolation"]
     tables = {n: a for n, a in checkpoint.arrays.items() if re.fullmatch(POSITIONS, n)}
     tables = {name: table.astype("float64") for name, table in tables.items()}
-    changed = resize_positions(tables, grid, model.grid, tokens, method)
+    changed = sizes.resize_positions(tables, grid, model.grid, tokens, method)
     checkpoint.arrays.update(changed)
     checkpoint.resized += tuple((name, grid, model.grid, method) for name in changed)
 
@@ -179,7 +180,7 @@ def _fit_channels(checkpoint, channels):
     """Adapts the kernel that sees the images, and their mean and standard deviation."""
     name = ROOT if ROOT in checkpoint.arrays else PROJECTION
     old = checkpoint.arrays[name]
-    new = adapt_channels(old.reshape(-1, 3, old.shape[-1]), channels)
+    new = sizes.adapt_channels(old.reshape(-1, 3, old.shape[-1]), channels)
     shape = (*old.shape[:-2], channels) if name == ROOT else (-1,)
     rule = f"those of red, green and blue in turn, times 3 / {channels}"
     rule = "sum over the colours" if channels == 1 else rule

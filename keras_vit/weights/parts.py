@@ -11,7 +11,8 @@ import itertools
 import re
 from typing import Any
 
-from keras_vit.weights.canonical import PROJECTION, ROOT
+from keras_vit.models.resize_weights import PROJECTION
+from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.tables import shortened
 

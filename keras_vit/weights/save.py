@@ -15,7 +15,7 @@ from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
-from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.formats import (
     aimv2,
     bit,

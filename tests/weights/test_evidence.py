@@ -3,7 +3,7 @@
 import pytest
 
 from keras_vit.extensions import BIASES
-from keras_vit.weights.canonical import QKV, smallest_fitting
+from keras_vit.weights.architecture import QKV, smallest_fitting
 from keras_vit.weights.evidence import ARRAYS, CALLER, CATALOGUE, CONFIG, CUSTOM, ORDER, Evidence
 
 pytestmark = pytest.mark.any_backend

@@ -8,8 +8,7 @@ config.
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import CONFIG, CUSTOM, shape_of
+from keras_vit.weights.evidence import CONFIG, CUSTOM, POSITION, shape_of
 from keras_vit.weights.family import ANY, reasons
 from keras_vit.weights.formats import vision_towers
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table

@@ -9,10 +9,10 @@ attention pooling (MAP) and fixed sin-cos positions.
 import math
 import re
 
+from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION, PROJECTION
-from keras_vit.weights.evidence import grid_for, shape_of
+from keras_vit.weights.evidence import POSITION, grid_for, shape_of
 from keras_vit.weights.family import Family
 from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.formats import google

@@ -14,7 +14,8 @@ from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT
 from keras_vit.weights import huggingface_images, tables
-from keras_vit.weights.canonical import ROOT, Canonical, resnet_of, units_of
+from keras_vit.weights.architecture import ROOT, resnet_of, units_of
+from keras_vit.weights.canonical import Canonical
 from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Evidence
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError

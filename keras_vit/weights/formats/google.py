@@ -11,8 +11,9 @@ file are `Table.read` and `Table.write` in weights/tables.py. What arrays do not
 the authors' code has.
 """
 
+from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION, PROJECTION
+from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 

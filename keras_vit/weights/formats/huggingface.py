@@ -14,8 +14,7 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
+from keras_vit.weights.evidence import POSITION, grid_for, learned_tokens, shape_of
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.formats import timm
 from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of

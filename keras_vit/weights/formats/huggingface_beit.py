@@ -9,8 +9,7 @@ import dataclasses
 import re
 
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import relative_table
+from keras_vit.weights.evidence import POSITION, relative_table
 from keras_vit.weights.family import ANY, like, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface

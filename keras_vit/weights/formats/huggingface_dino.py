@@ -18,8 +18,8 @@ import numpy as np
 
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION, QKV, smallest_fitting
-from keras_vit.weights.evidence import CUSTOM
+from keras_vit.weights.architecture import QKV, smallest_fitting
+from keras_vit.weights.evidence import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface

@@ -14,8 +14,7 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import CALLER, CONFIG, CUSTOM
+from keras_vit.weights.evidence import CALLER, CONFIG, CUSTOM, POSITION
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import CheckpointError, read_hdf5, read_json
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, Layout, Table, two_rows

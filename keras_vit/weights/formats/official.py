@@ -14,8 +14,7 @@ import numpy as np
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import ARRAYS, CUSTOM
+from keras_vit.weights.evidence import ARRAYS, CUSTOM, POSITION
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.formats import timm_arrays
 from keras_vit.weights.formats.timm_arrays import BLOCK

@@ -11,8 +11,7 @@ import dataclasses
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import CUSTOM
+from keras_vit.weights.evidence import CUSTOM, POSITION
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm, vision_towers

@@ -11,7 +11,7 @@ import re
 
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights import evidence as sources
-from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import Family, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split

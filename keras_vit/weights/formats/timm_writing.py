@@ -7,7 +7,7 @@ is said by one that has it.
 
 import re
 
-from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import ANY, like, reasons
 from keras_vit.weights.formats import timm_arrays
 from keras_vit.weights.formats.timm import FAMILY, KEYS, POOLS, Timm, hub_config

@@ -8,7 +8,7 @@ import dataclasses
 import math
 
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION
+from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import Family
 from keras_vit.weights.formats.official import IMAGENET
 from keras_vit.weights.tables import CONV, SAME, Table

@@ -14,8 +14,7 @@ import dataclasses
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.canonical import POSITION
-from keras_vit.weights.evidence import UNREPORTED
+from keras_vit.weights.evidence import POSITION, UNREPORTED
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
