@@ -77,7 +77,8 @@ class Variant(Extensions):
         epsilon: added to the variance in every LayerNorm.
     """
 
-    # `checks.choice`: a default and the allowed values of a field that weights bring with them.
+    # `checks.choice`: a default and the allowed values of a field that weights bring with them; one
+    # that is `compared` is reported where weights are loaded into a model that has it otherwise.
     width: int = 768
     depth: int = 12
     num_heads: int = 12
