@@ -96,7 +96,8 @@ def _collect(layer, place, networks, seen):
 def _parts(layer, place):
     """The layers right in another one, each with its place as Python says it."""
     parts, is_graph = [], getattr(layer, "inputs", None)
-    for name, value in vars(layer).items():
+    children = getattr(layer, "named_children", dict)()  # of PyTorch's modules, beside `vars`
+    for name, value in (vars(layer) | dict(children)).items():
         if is_graph or name.startswith("_"):  # lists that Keras keeps
             continue
         items = [(value, "")]

@@ -140,7 +140,7 @@ def test_a_model_with_two_inside_names_them(tmp_path):
         lambda model, x: inspection.layout_of(model),
         lambda model, x: inspection.filter_components(model),
     )
-    message = re.escape("pass the one: model.get_layer('inner') or model.get_layer('teacher')")
+    message = re.escape("pass the one: model.student or model.teacher")
     for call in calls:
         refuses(message, call, model, images())
 
