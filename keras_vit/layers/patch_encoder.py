@@ -92,15 +92,17 @@ class PatchEncoder(Layer):
         batch, *grid, values = input_shape
         self.projection.build((batch, None, values))
         self.norm.build((batch, None, self.width))
-        self.first = []  # [x_class; x_distillation; registers]
-        for name, count in self.counts.items():
-            if count:
-                initializer = "zeros" if name == "class_token" else small_normal()
-                token = self.add_weight((1, count, self.width), initializer, name=name)
-                self.first.append(token)
+        self.class_token = self._tokens("class_token", "zeros")
+        self.distillation_token = self._tokens("distillation_token", small_normal())
+        self.register_tokens = self._tokens("registers", small_normal())
         if self.position is not None:
             tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
             self.position.build((batch, tokens, self.width))
+
+    def _tokens(self, name, initializer):
+        """Learned tokens, of shape (1, count, width), or `None` where there are none."""
+        count = self.counts[name]
+        return self.add_weight((1, count, self.width), initializer, name=name) if count else None
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
@@ -113,9 +115,11 @@ class PatchEncoder(Layer):
 
     def prepend_learned_tokens(self, x):
         """[x_class; x_distillation; registers; x], as in Eq. 1."""
-        if not self.first:
+        if not self.learned_tokens:
             return x
-        first = ops.concatenate([ops.cast(token, x.dtype) for token in self.first], axis=1)
+        learned = (self.class_token, self.distillation_token, self.register_tokens)
+        learned = [ops.cast(token, x.dtype) for token in learned if token is not None]
+        first = ops.concatenate(learned, axis=1)
         first = ops.broadcast_to(first, (ops.shape(x)[0], *first.shape[1:]))
         return ops.concatenate([first, x], axis=1)
 
