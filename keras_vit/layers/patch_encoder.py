@@ -92,17 +92,19 @@ class PatchEncoder(Layer):
         batch, *grid, values = input_shape
         self.projection.build((batch, None, values))
         self.norm.build((batch, None, self.width))
-        self.class_token = self._tokens("class_token", "zeros")
-        self.distillation_token = self._tokens("distillation_token", small_normal())
-        self.register_tokens = self._tokens("registers", small_normal())
+        self.class_token = self._tokens("class_token")
+        self.distillation_token = self._tokens("distillation_token")
+        self.register_tokens = self._tokens("registers")
         if self.position is not None:
             tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
             self.position.build((batch, tokens, self.width))
 
-    def _tokens(self, name, initializer):
+    def _tokens(self, name):
         """Learned tokens, of shape (1, count, width), or `None` where there are none."""
-        count = self.counts[name]
-        return self.add_weight((1, count, self.width), initializer, name=name) if count else None
+        if not (count := self.counts[name]):
+            return None
+        initializer = "zeros" if name == "class_token" else small_normal()
+        return self.add_weight((1, count, self.width), initializer, name=name)
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
