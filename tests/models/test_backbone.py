@@ -230,9 +230,11 @@ def test_a_model_without_a_network():
 
 
 @pytest.mark.any_backend
-def test_a_graph_that_is_cut_before_the_pool_keeps_its_tokens():
-    """A mean of patches has no class token, and neither have the tokens that it would read."""
-    vit = tiny_vit(pool="mean", class_token=False)
+@pytest.mark.parametrize("class_token", [True, False])
+@pytest.mark.parametrize("pool", ["mean", "map", None])
+def test_a_graph_that_is_cut_before_the_pool_keeps_its_tokens(pool, class_token):
+    """Whether there is a class token follows from the tokens, not from the pool that is cut off."""
+    vit = tiny_vit(pool=pool, class_token=class_token)
     network = keras_vit.backbone(around(vit, "block"))
-    assert not network.variant.class_token and network.variant.pool is None
-    assert network(images()).shape[1] == 4
+    assert network.variant.class_token == class_token and network.variant.pool is None
+    assert network(images()).shape[1] == 4 + class_token
