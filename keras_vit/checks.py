@@ -120,14 +120,15 @@ def unit_counts(value, name, least=0):
     return tuple(positive_int(units, f"each number of {name}") for units in value)
 
 
-def choice(default, of=None, compared=False):
+def choice(default, of=None, compared=False, follows=None):
     """A field of a variant that a builder inherits from the checkpoint, unless it is an argument.
 
     `of` are the values that it may have, if `check_choices` knows them. It is `compared` if weights
     of a checkpoint with another value fit too: the model then computes other numbers than that of
-    the checkpoint, and the load report names the field.
+    the checkpoint, and the load report names the field. It `follows` the field of a name if it has
+    its default again where `Variant.replace` changes that one.
     """
-    marks = {"of": of, "inherited": True, "compared": compared}
+    marks = {"of": of, "inherited": True, "compared": compared, "follows": follows}
     return dataclasses.field(default=default, metadata=marks)
 
 

@@ -115,7 +115,7 @@ class Extensions:
     attention_norm: str | None = choice(None, (None, *NORMS))
     patch_norm: str | None = choice(None, (None, *NORMS))
     pre_norm: str | None = choice(None, (None, *NORMS))
-    final_norm: bool | None = choice(None)
+    final_norm: bool | None = choice(None, follows="block")
     biases: str = choice("all", tuple(BIASES))
     patch_bias: bool = choice(True)
     rotary: Rotary | str | dict | None = choice(None, compared=True)  # noqa: RUF009

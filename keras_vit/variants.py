@@ -26,13 +26,6 @@ INTERPOLATIONS = (
     "bicubic_no_antialias",
     "bicubic_align_corners",
 )
-# `Variant.replace` of the first field gives the second one its default again.
-RESET_WHEN_CHANGED = {
-    "width": "mlp_dim",
-    "pool": "class_token",
-    "position": "position_at",
-    "block": "final_norm",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +70,19 @@ class Variant(Extensions):
         epsilon: added to the variance in every LayerNorm.
     """
 
-    # `checks.choice`: a default and the allowed values of a field that weights bring with them; one
-    # that is `compared` is reported where weights are loaded into a model that has it otherwise.
+    # A checkpoint decides a `choice`: `from_checkpoint("CLIP...")` brings its gelu and epsilon. Of
+    # one that is `compared`, its weights fit either way, so that a report names what differs. One
+    # that `follows` another field has its default again where `replace` changes that field.
     width: int = 768
     depth: int = 12
     num_heads: int = 12
-    mlp_dim: int | None = None
+    mlp_dim: int | None = dataclasses.field(default=None, metadata={"follows": "width"})
     patch_size: int | tuple[int, int] = 16
     pool: str | None = choice("token", POOLS, compared=True)
-    class_token: bool | None = choice(None)
+    class_token: bool | None = choice(None, follows="pool")
     representation_size: int | None = None
     position: str | None = choice("learned_1d", POSITIONS, compared=True)
-    position_at: str | None = choice(None, ("input", "every_layer", "shared"))
+    position_at: str | None = choice(None, ("input", "every_layer", "shared"), follows="position")
     interpolation: str = choice("align_corners", INTERPOLATIONS)
     registers: int = choice(0)
     norm_after_pool: bool = choice(False, compared=True)
@@ -138,12 +132,10 @@ class Variant(Extensions):
 
     @property
     def is_extended(self):
-        """Whether the architecture has what the paper's network has not."""
+        """Whether `Network`, the paper's, lacks a part that the architecture has."""
+        reads_one_vector = self.pool in ("token", "first", "mean")
         return (
-            self.extensions != Extensions()
-            or self.pool not in ("token", "mean")
-            or self.norm_after_pool
-            or self.has_positions_in_blocks
+            self.extensions != Extensions() or self.has_positions_in_blocks or not reads_one_vector
         )
 
     @property
@@ -189,10 +181,15 @@ class Variant(Extensions):
         return tuple(side * self._stem_stride for side in self.patch_size)
 
     def replace(self, **choices):
-        """A copy with the named fields changed, and reset what `RESET_WHEN_CHANGED` says."""
+        """A copy with the named fields changed; those that follow them have their defaults again.
+
+        So a model of another width has an MLP of 4 times this width, unless `mlp_dim` is given too.
+        """
         checks.check_names(self, choices)
-        reset = {RESET_WHEN_CHANGED[name]: None for name in choices if name in RESET_WHEN_CHANGED}
-        return dataclasses.replace(self, **(reset | choices))
+        fields = dataclasses.fields(self)
+        followers = [field for field in fields if field.metadata.get("follows") in choices]
+        defaults = {field.name: field.default for field in followers}
+        return dataclasses.replace(self, **(defaults | choices))
 
 
 def _table():

@@ -15,8 +15,8 @@ class Network:
 
         logits = Network(get_variant("B/16"), grid=(14, 14))(keras.Input((224, 224, 3)))
 
-    `keras_vit.VisionTransformer` is the Keras model of these logits. Later families and methods
-    need more, such as other blocks: the subclass `ExtendedNetwork` has it (`Variant.is_extended`).
+    `keras_vit.VisionTransformer` is the Keras model of these logits. What the paper has not, such
+    as blocks of later families, is in the subclass `keras_vit.models.extended.ExtendedNetwork`.
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     without classes (batch, representation_size or width).
@@ -104,7 +104,8 @@ class Network:
             v.pool, v.class_token, registers=v.registers, dtype=self.dtype, name="pool"
         )
         # LayerNorm works on each token by itself: normalising the one that is read is enough.
-        x = norm(pool(x)) if v.pool == "token" else pool(norm(x))
+        is_norm_last = v.pool != "mean" or v.norm_after_pool
+        x = norm(pool(x)) if is_norm_last else pool(norm(x))
         if v.representation_size:
             x = pre_logits(len(x.shape), v.representation_size, dtype=self.dtype)(x)
         return self.head(x)
