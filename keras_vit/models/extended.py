@@ -19,7 +19,6 @@ from keras_vit.models.classifier import Classifier
 from keras_vit.models.vit import Network
 from keras_vit.text import brief
 
-
 # The options of a model: arguments of `Network`, and those that `ExtendedNetwork` adds.
 RATES = ("dropout", "attention_dropout", "stochastic_depth")
 METHODS = ("patch_dropout", "remat", "variable_size", "token_merging")

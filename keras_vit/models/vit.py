@@ -11,7 +11,7 @@ from keras_vit.variants import Variant
 
 @dataclasses.dataclass
 class Network:
-    """The network of the paper. A call makes its layers and applies them to images:
+    """Builds the network of the paper: a call makes its layers and applies them to images.
 
         logits = Network(get_variant("B/16"), grid=(14, 14))(keras.Input((224, 224, 3)))
 

@@ -106,7 +106,9 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
     assert "SIGINT: stopping" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     printed, code = finish(process)
-    assert code in (-signal.SIGINT, 130) and "KeyboardInterrupt" in printed, printed
+    # Python ends by the signal itself, but with 1 where `torch._dynamo` is imported, as by Keras.
+    expected = (1,) if keras.backend.backend() == "torch" else (-signal.SIGINT, 130)
+    assert code in expected and "KeyboardInterrupt" in printed, printed
 
 
 def test_kill_9(tmp_path, undisturbed):
