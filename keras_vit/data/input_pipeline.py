@@ -77,20 +77,22 @@ def pipeline(
     recipe = recipe if model is None else recipe.for_weights(model)
     opened = open_source(source, data_dir, labels, problem)
     if batch_size is None:
-        batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
+        batch_size = recipe.micro_batch_size
     if channels is None:
         channels = getattr(model, "channels", None) or opened.channels or 3
     check_choice("channels", channels, (1, 3))
     check_choice("training", training, (None, True, False))
     if split is None:
-        training = training is None or training
-        split = getattr(recipe, "train_split", None) or "train"
+        split, training = recipe.train_split, training is None or training
     split = str(split)
     part = part_of(split)
     if part in HELD_OUT and not opened.has_part(part):
         # CIFAR has no validation part: its recipes hold out the last training examples, which the
         # test part must not replace.
-        split = getattr(recipe, f"{part}_split", None) or split
+        held_out = {"validation": recipe.validation_split, "test": recipe.test_split}
+        split = held_out[part] or split
+    if training is None:
+        training = starts_training(split)
     if threads is None:
         threads = threads_for(opened, recipe.train.image_size)
     else:
@@ -100,7 +102,7 @@ def pipeline(
         recipe,
         split,
         batch_size=positive_int(batch_size, "batch_size"),
-        training=bool(starts_training(split) if training is None else training),
+        training=bool(training),
         seed=check_seed(recipe.seed if seed is None else seed),
         channels=channels,
         threads=threads,
@@ -189,7 +191,7 @@ class Pipeline(KerasBatches):
         )
         make_batches = evaluation_batches
         if training:
-            layers = getattr(recipe, "augment_layers", ())
+            layers = recipe.augment_layers
             keras_layers.check(layers, (batch_size, *self.image_shape), labels.width)
             make_batches = functools.partial(
                 training_batches, layers=layers, mixup=recipe.mixup, cutmix=recipe.cutmix
