@@ -75,8 +75,7 @@ class ImageDataset:
 
         labels = self.train_labels, self.test_labels
         labels = map_heads(checked, self.problem, self.class_names, *labels)
-        for part in (0, 1):
-            name = ("train", "test")[part]
+        for part, name in enumerate(("train", "test")):
             object.__setattr__(self, f"{name}_images", images[part])
             object.__setattr__(self, f"{name}_labels", map_heads(operator.itemgetter(part), labels))
         shapes = self.image_shape, self.test_images.shape[1:]

@@ -145,23 +145,14 @@ class Pipeline(KerasBatches):
     units = None  # of the values to estimate, see `keras_vit.data.units`
 
     def __init__(
-        self,
-        source: Any,
-        recipe: Any,
-        split: str,
-        *,
-        batch_size: int,
-        training: bool,
-        seed: int,
-        channels: int,
-        threads: int,
-        workers: int,
+        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
     ):
         super().__init__()
-        self.source, self.name, self.left_out = source, source.name, source.left_out
-        self.problem, self.num_classes = source.problem, source.num_classes
-        self.class_names, self.split, self.rows = source.class_names, split, source.rows(split)
-        self.num_examples, self.missing = len(self.rows), count_missing(source, self.rows)
+        self.source, self.split, self.rows = source, split, source.rows(split)
+        self.name, self.left_out = source.name, source.left_out
+        self.problem, self.class_names = source.problem, source.class_names
+        self.num_classes, self.num_examples = source.num_classes, len(self.rows)
+        self.missing = count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
         if training and batch_size > self.num_examples:
             raise ValueError(
@@ -179,23 +170,22 @@ class Pipeline(KerasBatches):
         mean, std = per_channel(self.preprocessing, channels)
         self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
         self._unreadable = {}  # row: reason, in all objects that are made of this one
-        labels = LabelRows.of_source(source, one_hot=training, weighted=bool(self.missing))
-        self._label_rows = labels
+        weighted = bool(self.missing)
+        self._label_rows = LabelRows.of_source(source, one_hot=training, weighted=weighted)
         self._read = Reader(
             source,
             self.rows,
             transform=transform,
             channels=channels,
-            label_rows=labels,
+            label_rows=self._label_rows,
             training=training,
         )
         make_batches = evaluation_batches
         if training:
-            layers = recipe.augment_layers
-            keras_layers.check(layers, (batch_size, *self.image_shape), labels.width)
-            make_batches = functools.partial(
-                training_batches, layers=layers, mixup=recipe.mixup, cutmix=recipe.cutmix
-            )
+            layers, width = recipe.augment_layers, self._label_rows.width
+            keras_layers.check(layers, (batch_size, *self.image_shape), width)
+            mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
+            make_batches = functools.partial(training_batches, **mixing)
         self._batches = functools.partial(
             make_batches, self._read, batch_size=batch_size, seed=seed
         )

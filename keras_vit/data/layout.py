@@ -14,15 +14,11 @@ def labelled_files(files, problem=None):
     """The images of class folders, or of such folders in the folders of parts.
 
     A single folder around everything is stepped into. Images count at any depth below their class
-    folder, unless the folders of two levels could be the classes.
+    folder, unless the folders of two levels could be the classes. `files` is a `Folder` or an
+    `Archive`; `problem="single_label"` allows a single class.
 
-    Args:
-        files: a `keras_vit.data.files.Folder` or `Archive`.
-        problem: None, or `"single_label"` to allow a single class.
-
-    Returns:
-        (class names, dict from each part to a list of (name, label)), classes and files in sorted
-        order. A set without parts has the part `"all"`.
+    Returns (class names, {part: list of (name, label)}), classes and files in sorted order. A set
+    without parts has the part `"all"`.
 
     Raises:
         ValueError: the layout is another one, or could be read in two ways.

@@ -216,11 +216,9 @@ def list_images(images, channels, must_exist=True):
         if images.ndim == 4:
             return list(_checked(images, "images", channels))
         images = [images]
-    items = list(images)
+    items = [each for x in images for each in (files_at(x) if isinstance(x, PATHS) else [x])]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
-    parts = [files_at(item) if isinstance(item, PATHS) else [item] for item in items]
-    items = [item for part in parts for item in part]
     for index, item in enumerate(items):
         if isinstance(item, (*PATHS, Image.Image)):
             continue

@@ -112,16 +112,13 @@ def parse_split(split, sizes):
     "val" for "validation". If a set has only one of the parts validation and test, both names mean
     it. If there is a part `"all"`, every name means it.
     """
-
-    parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
+    known = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
     refusal = (
-        f"split must be one of {parts}, a slice of one by rows or percents, such as "
+        f"split must be one of {known}, a slice of one by rows or percents, such as "
         f"'train[:98%]', or several joined by '+'. Received: split={split!r}"
     )
 
-    def row(bound, size, default):
-        if bound is None:
-            return default
+    def row_at(bound, size):
         percent = bound.endswith("%")
         row = round(float(bound[:-1]) * size / 100.0) if percent else int(bound)
         if abs(row) > size:
@@ -137,7 +134,8 @@ def parse_split(split, sizes):
             raise ValueError(refusal)
         if start and stop and start.endswith("%") != stop.endswith("%"):
             raise ValueError(f"{refusal}, whose ends must be both rows or both percents")
-        first, last = row(start, sizes[part], 0), row(stop, sizes[part], sizes[part])
+        size = sizes[part]
+        first, last = row_at(start or "0", size), row_at(stop or "100%", size)
         if first < last:
             slices.append((part, first, last))
     if not slices:

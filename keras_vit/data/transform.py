@@ -193,16 +193,10 @@ class Normalisation:
 class Transform(Normalisation, Augmentation, Geometry):
     """The geometry, augmentation and normalisation of the images of a recipe.
 
-    In the order in which they happen: crop and resize; flip, affine map, augmentations by name,
-    RandAugment; and, once a batch stands, the normalisation. `keras_vit.data.reader.apply` does the
-    first two. What is not left to chance is done as `keras_vit.data.preprocess` does it, by
-    `preprocessing`.
-
-    Attributes:
-        image_size, crop, area, ratio, resize_small, crop_fraction, padding, interpolation, library,
-            round_to_uint8, draft: see `keras_vit.data.transform.Geometry`.
-        flip, affine, augment, randaugment: see `keras_vit.data.transform.Augmentation`.
-        value_range, mean, std: see `keras_vit.data.transform.Normalisation`.
+    The fields are those of `Geometry`, `Augmentation` and `Normalisation`, which say what each of
+    them means, and are applied in this order: crop and resize; flip, affine map, augmentations by
+    name, RandAugment; and, once a batch stands, the normalisation. What is not left to chance is
+    done as `keras_vit.data.preprocess` does it, by `preprocessing`.
 
     Raises:
         ValueError: a value out of its range, or two fields that say the same.
@@ -240,12 +234,15 @@ class Transform(Normalisation, Augmentation, Geometry):
 
         With `crop` they are cropped so, too, which leaves nothing of the crop to chance.
         """
-        p, changes = preprocessing, {"value_range": (-1.0, 1.0), "mean": None, "std": None}
-        if {*p.mean, *p.std} != {0.5}:  # which that range stands for
-            changes |= {"mean": p.mean, "std": p.std}
-        changes["interpolation"] = p.interpolation
-        changes["library"] = p.library if p.library in BY_PILLOW else None
-        changes["round_to_uint8"] = p.library == "tensorflow_uint8"
+        p, is_usual = preprocessing, {*preprocessing.mean, *preprocessing.std} == {0.5}
+        changes = {
+            "value_range": (-1.0, 1.0),  # which a mean and std of 0.5 stand for
+            "mean": None if is_usual else p.mean,
+            "std": None if is_usual else p.std,
+            "interpolation": p.interpolation,
+            "library": p.library if p.library in BY_PILLOW else None,
+            "round_to_uint8": p.library == "tensorflow_uint8",
+        }
         if crop:
             name = {resize: name for name, resize in RESIZES.items()}[p.resize]
             if name == "squash" and p.crop_fraction != 1:
