@@ -88,11 +88,11 @@ class ImageDataset:
     @property
     def num_classes(self):
         """Number of classes, with or without test images, or of the targets of regression."""
-
-        def count(problem, labels, names):
-            return len(names) if problem == "single_label" else math.prod(labels.shape[1:])
-
-        return map_heads(count, self.problem, self.train_labels, self.class_names)
+        return map_heads(
+            lambda labels, names: len(names) if names else math.prod(labels.shape[1:]),
+            self.train_labels,
+            self.class_names,
+        )
 
     @property
     def image_shape(self):

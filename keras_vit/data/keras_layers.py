@@ -155,17 +155,13 @@ def _noise(shape):
 def _apply(configs, images, labels, rng):
     images = images.astype(np.float32)
     with keras.device("cpu"):
-        for layer in _built(configs, images.shape, labels.shape):
-            images, labels = layer(images, labels, rng)
+        for config in configs:
+            images, labels = _Layer(config, images.shape, labels.shape)(images, labels, rng)
             images = images.clip(0, 255)
     return images, labels
 
 
-@functools.lru_cache(8)
-def _built(configs, image_shape, label_shape):
-    return [_Layer(config, image_shape, label_shape) for config in configs]
-
-
+@functools.lru_cache(64)
 class _Layer:
     """A layer on arrays, whose random numbers all follow from a generator of NumPy."""
 

@@ -82,10 +82,8 @@ def prepared(items, wanted, rows=None, skip_corrupt=False):
     rows = range(len(items)) if rows is None else rows
     read = functools.partial(pixels_of, channels=wanted[1])
     batch, errors = prepare([items[row] for row in rows], read, *wanted)
-    if not errors:
-        return batch, [*rows]
     errors = {rows[index]: error for index, error in errors.items()}
-    if not skip_corrupt:
+    if errors and not skip_corrupt:
         reasons = [f"{_name(items, i)}: {type(e).__name__}: {e}" for i, e in errors.items()]
         raise ValueError(
             f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
@@ -93,7 +91,7 @@ def prepared(items, wanted, rows=None, skip_corrupt=False):
         )
     warn_of_unreadable(items, errors, stacklevel=4)
     kept = [row for row in rows if row not in errors]
-    return batch[np.array(kept, int) - rows.start], kept
+    return batch[[row - rows.start for row in kept]] if errors else batch, kept
 
 
 def _name(items, index):

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 
-from keras_vit.checks import check_choice, pair, positive_int
+from keras_vit.checks import check_choice, pair, positive_int, require
 from keras_vit.data.augment import AUGMENTATIONS
 from keras_vit.data.crops import CROPS
 from keras_vit.preprocessing import BY_PILLOW, Preprocessing
@@ -18,12 +18,6 @@ RESIZES = {
     "squash": "squash",
 }
 CENTERED = ("resize_small_center", "squash_center")
-
-
-def require(holds, rule, *, received):
-    """Raises a ValueError that tells a rule, and what was received, unless the rule holds."""
-    if not holds:
-        raise ValueError(f"{rule}. Received: {brief(received)}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +37,7 @@ class Geometry:
             - `"squash_center"`: to a square of `resize_small`, or what has the proportion of
               `image_size`, then the middle;
             - `"center_square"`: the largest square in the middle, resized;
-            - `"squash"`: the whole image, resized.
-
-            Those called "squash" change the aspect ratio of what the image shows.
+            - `"squash"`: the whole image, resized whatever its aspect ratio.
         area, ratio: smallest and largest share of the image, and width / height, of a random box.
         resize_small: the size that a window is cut from, in pixels.
         crop_fraction: instead of it, of crops that end with `_center`: the share of a side that the
