@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.data.sources import PROBLEMS
+from keras_vit.data.sources import PROBLEMS, count_classes
 from keras_vit.heads import map_heads
 
 MAX_BYTES = 4 * 2**30  # of a dataset: a larger one is refused before memory runs out
@@ -88,11 +88,8 @@ class ImageDataset:
     @property
     def num_classes(self):
         """Number of classes, with or without test images, or of the targets of regression."""
-        return map_heads(
-            lambda labels, names: len(names) if names else math.prod(labels.shape[1:]),
-            self.train_labels,
-            self.class_names,
-        )
+        shape = map_heads(lambda labels: labels.shape[1:], self.train_labels)
+        return map_heads(count_classes, self.class_names, shape)
 
     @property
     def image_shape(self):

@@ -12,14 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import keras_layers
-from keras_vit.data.batches import (
-    KerasBatches,
-    evaluation_batches,
-    read_ahead,
-    threads_for,
-    training_batches,
-)
+from keras_vit.data import batches, keras_layers
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.label_rows import LabelRows, balanced_class_weights, count_missing
 from keras_vit.data.load import check_seed, open_source
@@ -91,10 +84,8 @@ def pipeline(
         # test part must not replace.
         held_out = {"validation": recipe.validation_split, "test": recipe.test_split}
         split = held_out[part] or split
-    if training is None:
-        training = starts_training(split)
     if threads is None:
-        threads = threads_for(opened, recipe.train.image_size)
+        threads = batches.threads_for(opened, recipe.train.image_size)
     else:
         threads = positive_int(threads, "threads")
     return Pipeline(
@@ -102,7 +93,7 @@ def pipeline(
         recipe,
         split,
         batch_size=positive_int(batch_size, "batch_size"),
-        training=bool(training),
+        training=starts_training(split) if training is None else bool(training),
         seed=check_seed(recipe.seed if seed is None else seed),
         channels=channels,
         threads=threads,
@@ -110,7 +101,7 @@ def pipeline(
     )
 
 
-class Pipeline(KerasBatches):
+class Pipeline(batches.KerasBatches):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
     The batch of a step is a function of (seed, step), whatever threads and processes read it and
@@ -180,12 +171,12 @@ class Pipeline(KerasBatches):
             label_rows=self._label_rows,
             training=training,
         )
-        make_batches = evaluation_batches
+        make_batches = batches.evaluation_batches
         if training:
             layers, width = recipe.augment_layers, self._label_rows.width
             keras_layers.check(layers, (batch_size, *self.image_shape), width)
             mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
-            make_batches = functools.partial(training_batches, **mixing)
+            make_batches = functools.partial(batches.training_batches, **mixing)
         self._batches = functools.partial(
             make_batches, self._read, batch_size=batch_size, seed=seed
         )
@@ -242,7 +233,7 @@ class Pipeline(KerasBatches):
 
     def __iter__(self):
         dataset, batches_left = self._dataset[self.start : self.start + len(self)], len(self)
-        for images, rows, notes in read_ahead(dataset, **self._reading):
+        for images, rows, notes in batches.read_ahead(dataset, **self._reading):
             add_unreadable(self._unreadable, notes, self.source, self.num_examples)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")

@@ -5,16 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_vit.data import label_files
 from keras_vit.data.dataset import MOST_CLASSES
-from keras_vit.data.label_files import (
-    ASK,
-    check_path,
-    labels_in,
-    read_csv,
-    read_json,
-    rows_of_mapping,
-    some_of,
-)
 from keras_vit.data.sources import part_of
 from keras_vit.heads import map_heads
 
@@ -61,13 +53,13 @@ def read_labels(labels, problem=None):
     Raises:
         ValueError: labels that cannot be read, contradict each other, or could mean several things.
     """
-    place = "labels" if isinstance(labels, Mapping) else check_path(labels)
+    place = "labels" if isinstance(labels, Mapping) else label_files.check_path(labels)
     is_csv = place != "labels" and place.suffix.lower() == ".csv"
     if is_csv:
-        (rows, parts), names = read_csv(place, problem), None
+        (rows, parts), names = label_files.read_csv(place, problem), None
     else:
-        rows = labels if isinstance(labels, Mapping) else read_json(place)
-        rows, names, parts = rows_of_mapping(rows, problem, place)
+        rows = labels if isinstance(labels, Mapping) else label_files.read_json(place)
+        rows, names, parts = label_files.rows_of_mapping(rows, problem, place)
     for file, part in (parts or {}).items():
         if not isinstance(part, str) or not part_of(part):
             raise ValueError(
@@ -78,7 +70,7 @@ def read_labels(labels, problem=None):
 
     def resolve(problem, rows, names):
         if is_csv:
-            names, rows = labels_in(rows, problem, place)
+            names, rows = label_files.labels_in(rows, problem, place)
         return Labels(*_resolve(rows, names, problem, place), parts)
 
     by_head = map_heads(resolve, problem, rows, names)
@@ -144,7 +136,7 @@ def _classes_by_name(rows, has_lists, names, problem, place):
     problem = problem or ("multi_label" if has_lists else "single_label")
     if problem == "regression":
         raise ValueError(
-            f"Values to estimate must be numbers. Received: {some_of(rows)} in {place}"
+            f"Values to estimate must be numbers. Received: {label_files.some_of(rows)} in {place}"
         )
     lists = {file: [label] if isinstance(label, str) else label for file, label in rows.items()}
     if problem == "single_label":
@@ -198,7 +190,7 @@ def _classes_by_number(rows, has_lists, names, problem, place):
     if problem is None and (not has_lists or not binary.all() or exclusive.all()):
         raise ValueError(
             f"The labels in {place} could be of one class, of several, or values to estimate; "
-            f"{ASK}. Received: {some_of(rows)}"
+            f"{label_files.ASK}. Received: {label_files.some_of(rows)}"
         )
     values = table.astype(np.float32)
     if problem == "regression":

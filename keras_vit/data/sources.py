@@ -31,6 +31,11 @@ def part_of(name):
     return next((part for part, names in _NAMES.items() if stem in names), None)
 
 
+def count_classes(class_names, label_shape):
+    """The number of classes, or of the values to estimate, which need not have names."""
+    return len(class_names) if class_names else math.prod(label_shape)
+
+
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
@@ -54,11 +59,7 @@ class Source:
     @property
     def num_classes(self):
         """The number of classes, or of the values that regression estimates."""
-        return map_heads(
-            lambda names, shape: len(names) if names else math.prod(shape),
-            self.class_names,
-            self.label_shape,
-        )
+        return map_heads(count_classes, self.class_names, self.label_shape)
 
     def has_part(self, part):
         """Whether "train", "validation" or "test" is in the set, under any of its names."""
