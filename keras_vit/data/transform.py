@@ -182,7 +182,7 @@ class Normalisation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Transform(Normalisation, Augmentation, Geometry):
+class Transform(Normalisation, Augmentation, Geometry):  # the fields of the last come first
     """The geometry, augmentation and normalisation of the images of a recipe.
 
     The fields are those of `Geometry`, `Augmentation` and `Normalisation`, which say what each of
@@ -202,10 +202,7 @@ class Transform(Normalisation, Augmentation, Geometry):
 
     @functools.cached_property
     def preprocessing(self):
-        """The `Preprocessing` that predicts as this tests: it has one of fields that say the same.
-
-        Where the crop is random, the whole image is resized.
-        """
+        """The `Preprocessing` of such images without chance; of a random crop, the whole image."""
         mean, std = self.mean_and_std()
         return Preprocessing(
             mean,
@@ -226,9 +223,10 @@ class Transform(Normalisation, Augmentation, Geometry):
 
         With `crop` they are cropped so, too, which leaves nothing of the crop to chance.
         """
-        p, is_usual = preprocessing, {*preprocessing.mean, *preprocessing.std} == {0.5}
+        p = preprocessing
+        is_usual = {*p.mean, *p.std} == {0.5}  # which is the usual value range
         changes = {
-            "value_range": (-1.0, 1.0),  # which a mean and std of 0.5 stand for
+            "value_range": (-1.0, 1.0),
             "mean": None if is_usual else p.mean,
             "std": None if is_usual else p.std,
             "interpolation": p.interpolation,
