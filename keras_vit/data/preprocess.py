@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from PIL import Image
 
-from keras_vit.checks import pair
+from keras_vit.checks import pair, require
 from keras_vit.data.dataset import check_pixels
 from keras_vit.data.files import files_at, listed
 from keras_vit.data.pixels import PATHS, normalized, per_channel, pixels_of
@@ -142,11 +142,8 @@ def input_of(model, preprocessing=None, image_size=None):
             )
     owner = model if inner is None else inner
     preprocessing = preprocessing or preprocessing_of(owner) or Preprocessing()
-    if not isinstance(preprocessing, Preprocessing):
-        raise ValueError(
-            "preprocessing must be a keras_vit.preprocessing.Preprocessing. "
-            f"Received: {preprocessing!r}"
-        )
+    rule = "preprocessing must be a keras_vit.preprocessing.Preprocessing"
+    require(isinstance(preprocessing, Preprocessing), rule, received=preprocessing)
     *size, channels = _image_shape(model)
     image_size = getattr(model, "image_size", None) if image_size is None else image_size
     if image_size is not None:
