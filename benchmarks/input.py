@@ -43,7 +43,8 @@ def endless_batches(folder, batch_size=BATCH, training=True, threads=None, worke
     """Batches of `keras_vit.data.pipeline`, epoch after epoch, all of the same size."""
     from keras_vit import data
 
-    recipe = types.SimpleNamespace(batch_size=batch_size, seed=0, mixup=0.0, cutmix=0.0)
+    recipe = types.SimpleNamespace(micro_batch_size=batch_size, seed=0, mixup=0.0, cutmix=0.0)
+    recipe.augment_layers = ()
     recipe.train = data.Transform((SIZE, SIZE), crop="inception", flip=True)
     recipe.eval = data.Transform((SIZE, SIZE), resize_small=256, crop="resize_small_center")
     # Both parts: a folder without train/ keeps a fifth for testing.

@@ -91,6 +91,12 @@ def bounded(grid, image_size, in_pairs=False):
     return grid
 
 
+def require(holds, rule, *, received):
+    """Raises a ValueError that tells a rule, and what was received, unless the rule holds."""
+    if not holds:
+        raise ValueError(f"{rule}. Received: {brief(received)}.")
+
+
 def check_choice(name, value, choices):
     """Raises a ValueError that lists `choices` where `value` is none of them."""
     if value not in choices:

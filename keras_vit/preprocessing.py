@@ -11,7 +11,7 @@ import warnings
 
 import numpy as np
 
-from keras_vit.checks import check_choice, positive_float
+from keras_vit.checks import check_choice, positive_float, require
 from keras_vit.text import brief
 
 RESIZES = ("squash", "shortest", "center_square")
@@ -69,20 +69,18 @@ class Preprocessing:
         check_choice("resize", self.resize, RESIZES)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("library", self.library, LIBRARIES)
-        wrong = {
-            "mean and std must have one number per channel each": len(self.mean) != len(self.std),
-            "std must be positive numbers": min(self.std) <= 0,
-            "mean and std are of images with values in [0, 1]; divide those of values 0..255 by "
-            "255": max(self.mean) > 2,
-            "crop_fraction must be at most 1": fraction > 1,
-            "A crop_fraction below 1 belongs to resize='shortest' or 'squash', which have a crop "
-            "after them": fraction < 1 and self.resize == "center_square",
-            "interpolation='area' is TensorFlow's; choose 'bilinear' or 'bicubic', or another "
-            "library": self.interpolation == "area" and self.library in BY_PILLOW,
-        }
-        for rule, is_broken in wrong.items():
-            if is_broken:
-                raise ValueError(f"{rule}. Received: {brief(self)}.")
+        rule = "mean and std must have one number per channel each"
+        require(len(self.mean) == len(self.std), rule, received=self)
+        require(min(self.std) > 0, "std must be positive numbers", received=self)
+        rule = "mean and std are of images with values in [0, 1]; divide those of 0..255 by 255"
+        require(max(self.mean) <= 2, rule, received=self)
+        require(fraction <= 1, "crop_fraction must be at most 1", received=self)
+        crops = self.resize != "center_square"
+        rule = "A crop_fraction below 1 needs resize='shortest' or 'squash', which have a crop"
+        require(crops or fraction == 1, rule, received=self)
+        is_of_library = self.interpolation != "area" or self.library not in BY_PILLOW
+        rule = "interpolation='area' is TensorFlow's; choose another interpolation or library"
+        require(is_of_library, rule, received=self)
 
     def warn_of_values(self, images, name):
         """Warns of images that hold what this preprocessing hardly makes of pixels; whether it did.
@@ -123,11 +121,12 @@ class Preprocessing:
 
         One channel has the means of mean and std; others have those of red, green and blue in turn.
         """
-        changes = {"mean": self.mean, "std": self.std}
-        for name, row in changes.items():
-            turns = [row[i % len(row)] for i in range(channels)]
-            changes[name] = (math.fsum(row) / len(row),) if channels == 1 else turns
-        return dataclasses.replace(self, **changes)
+
+        def shared(values):
+            in_turn = [values[i % len(values)] for i in range(channels)]
+            return (math.fsum(values) / len(values),) if channels == 1 else in_turn
+
+        return dataclasses.replace(self, mean=shared(self.mean), std=shared(self.std))
 
     def to_config(self):
         """The fields as a dict that JSON can hold."""

@@ -1,5 +1,6 @@
 """Datasets of arrays: a user's own, .npz archives, IDX files, and scikit-learn's digits."""
 
+import functools
 import gzip
 import operator
 import zipfile
@@ -9,15 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from keras_vit.checks import check_choice, needs_extra
-from keras_vit.data.dataset import (
-    MAX_BYTES,
-    MOST_CLASSES,
-    ImageDataset,
-    check_images,
-    check_labels,
-    check_parts,
-    split_rows,
-)
+from keras_vit.data import dataset
+from keras_vit.data.dataset import MAX_BYTES, MOST_CLASSES, ImageDataset
 from keras_vit.data.sources import PROBLEMS, Source
 from keras_vit.heads import map_heads
 
@@ -67,16 +61,13 @@ def array_source(source, problem=None):
             f"test_labels)). Received: {type(source).__name__}"
         ) from error
     images = [np.asarray(images) for images, _ in pairs]
-    images = [check_images(x[..., None] if x.ndim == 3 else x) for x in images]
+    images = [dataset.check_images(x[..., None] if x.ndim == 3 else x) for x in images]
     labels = [labels for _, labels in pairs]
     has_heads = isinstance(labels[0], Mapping)
     if has_heads:
         labels = _by_head(labels, problem)
     problem = map_heads(problem_of, labels, problem)
-
-    def checked(labels, problem):
-        return check_parts(images, labels, problem, partly=has_heads)
-
+    checked = functools.partial(dataset.check_parts, images, partly=has_heads)
     labels, parts = map_heads(checked, labels, problem), {}
     for index, part in enumerate(("train", "test") if nested else ("all",)):
         parts[part] = images[index], map_heads(operator.itemgetter(index), labels)
@@ -123,7 +114,7 @@ def numbered_classes(labels, problem):
 
 def split_dataset(name, images, labels, class_names, test_fraction, seed, problem="single_label"):
     """An `ImageDataset` of one undivided set."""
-    train, test = split_rows(labels, test_fraction, seed, problem)
+    train, test = dataset.split_rows(labels, test_fraction, seed, problem)
     parts = images[train], labels[train], images[test], labels[test]
     return ImageDataset(name, *parts, class_names, problem=problem)
 
@@ -155,7 +146,7 @@ def load_npz(path, test_fraction, seed, problem=None):
         x = x[..., None] if x.ndim == 3 else x
         column = y.ndim == 2 and y.shape[1] == 1 and problem != "multi_label"
         y = y[:, 0] if column else y
-        parts += [x, check_labels(y, x, f"{labels} in {path}", problem=problem)]
+        parts += [x, dataset.check_labels(y, x, f"{labels} in {path}", problem=problem)]
     if not len(parts[1]):
         raise ValueError(f"{path} must hold at least one training image. Received: none")
     if (names := arrays.get("class_names")) is None:

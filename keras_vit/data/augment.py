@@ -45,9 +45,9 @@ def randaugment(image, rng, operations=2, magnitude=10.0):
 
     Rotations, shears and shifts go either way. Shifts (100 pixels at magnitude 10) and cut-outs (80
     pixels wide) are the authors' constants, made for images of about 224 pixels; they use
-    magnitudes of 10, 15 and 20. One pixel in 200 may differ from theirs by a grey level, and by up
-    to three after Sharpness of magnitude 20, where their sums depend on an order. One place in 100
-    may get the pixel beside theirs where it lies in the middle of two.
+    magnitudes of 10, 15 and 20. About 0.5 % of pixels differ from theirs by one grey level, and by
+    up to three after Sharpness of magnitude 20, where sums depend on their order. About 1 % of
+    pixels differ by one position, at rounding ties.
 
     Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
     autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.

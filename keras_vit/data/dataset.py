@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.data.sources import PROBLEMS
+from keras_vit.data.sources import PROBLEMS, count_classes
 from keras_vit.heads import map_heads
 
 MAX_BYTES = 4 * 2**30  # of a dataset: a larger one is refused before memory runs out
@@ -75,8 +75,7 @@ class ImageDataset:
 
         labels = self.train_labels, self.test_labels
         labels = map_heads(checked, self.problem, self.class_names, *labels)
-        for part in (0, 1):
-            name = ("train", "test")[part]
+        for part, name in enumerate(("train", "test")):
             object.__setattr__(self, f"{name}_images", images[part])
             object.__setattr__(self, f"{name}_labels", map_heads(operator.itemgetter(part), labels))
         shapes = self.image_shape, self.test_images.shape[1:]
@@ -89,11 +88,8 @@ class ImageDataset:
     @property
     def num_classes(self):
         """Number of classes, with or without test images, or of the targets of regression."""
-
-        def count(problem, labels, names):
-            return len(names) if problem == "single_label" else math.prod(labels.shape[1:])
-
-        return map_heads(count, self.problem, self.train_labels, self.class_names)
+        shape = map_heads(lambda labels: labels.shape[1:], self.train_labels)
+        return map_heads(count_classes, self.class_names, shape)
 
     @property
     def image_shape(self):

@@ -189,15 +189,15 @@ def warn_left_out(files, kept):
     names = [*(name for name in files.names if name not in kept), *files.others]
     images = images_among(names)
     others = sorted(set(names) - set(images))
-    counts = [f"{len(images)} images without a label"] * bool(images)
-    counts += [f"{len(others)} files that are no images by their suffix"] * bool(others)
+    groups = {"images without a label": images, "files that are no images by their suffix": others}
+    counts = " and ".join(f"{len(group)} {what}" for what, group in groups.items() if group)
     if names:
-        text = f"Left out of {files.path}: {' and '.join(counts)}:\n{listed([*images, *others])}"
+        text = f"Left out of {files.path}: {counts}:\n{listed([*images, *others])}"
         warnings.warn(text, stacklevel=2)
     return tuple(map(files.place, names))
 
 
 def listed(lines):
     """The first lines of a message, indented, and how many more there are."""
-    more = [f"and {len(lines) - LISTED} more"] * (len(lines) > LISTED)
+    more = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
     return "\n".join(f"  {line}" for line in [*lines[:LISTED], *more])

@@ -1,5 +1,7 @@
 """`FileSource`: the images of a folder or an archive, labelled by their folders or by name."""
 
+import itertools
+import operator
 import os
 import pathlib
 import warnings
@@ -38,8 +40,8 @@ class FileSource(Source):
             problem, shape = "single_label", ()
         else:
             labels_read, parts = files_by_label(files, labels, problem)
-            class_names, problem = labels_read.class_names, labels_read.problem
-            shape = map_heads(np.shape, next(iter(labels_read.values.values())))
+            fields = map(operator.attrgetter, ("class_names", "problem", "shape"))
+            class_names, problem, shape = (map_heads(field, labels_read) for field in fields)
         kept = {image for inside in parts.values() for image, _ in inside}
         if isinstance(labels, PATHS):  # a file that may lie among the images
             place, folder = pathlib.Path(labels).resolve(), path.resolve()
@@ -87,16 +89,16 @@ def _warn_of_other_parts(files):
 
 
 def files_by_label(files, labels, problem=None):
-    """The images that are labelled by name, in the form of `labelled_files`.
+    """(what `read_labels` returns, parts as of `labelled_files`) of the images labelled by name.
 
-    Returns:
-        (`Labels`, dict from each part to a list of (name, label)). Parts are those that the labels
-        name, or else the folders of parts in which the images lie, or else the one part `"all"`.
+    Parts are those that the labels name, or else the folders of parts in which the images lie, or
+    else the one part `"all"`.
     """
     labels_read = read_labels(labels, problem)
-    names = match_files(labels_read.values, files)
+    heads = [*labels_read.values()] if isinstance(labels_read, dict) else [labels_read]
+    names = match_files([*dict.fromkeys(file for each in heads for file in each.values)], files)
     images = [name for name in files.names if name in names]
-    if labels_read.parts is None:
+    if (part_of_file := heads[0].parts) is None:
         prefixes = find_parts(files, images)
         beside = [n for n in folders_below(images, prefixes.get("all", "")) if part_of(n)]
         if beside and "all" in prefixes:
@@ -105,44 +107,41 @@ def files_by_label(files, labels, problem=None):
                 "or a column 'split' must name the part of each file. Received: labelled "
                 f"images in {quoted(beside)} and in other places of {files.path}"
             )
-        inside = {part: [n for n in images if n.startswith(p)] for part, p in prefixes.items()}
+        parts = {part: [n for n in images if n.startswith(p)] for part, p in prefixes.items()}
     else:
-        of_image = {name: labels_read.parts[names[name]] for name in images}
         order = ("train", "test", "validation")
-        inside = {part: [n for n in images if of_image[n] == part] for part in order}
-    parts = {
-        part: [(name, labels_read.values[names[name]]) for name in inside[part]]
-        for part in inside
-        if inside[part]
-    }
+        parts = {part: [n for n in images if part_of_file[names[n]] == part] for part in order}
+    parts = {part: inside for part, inside in parts.items() if inside}
 
-    def check(problem, class_names, listed, head):
-        if problem == "regression" or listed or "train" not in parts:
+    def check_classes(labels):
+        if labels.problem == "regression" or labels.listed or "train" not in parts:
             return
         seen = {}
-        for part, labels in parts.items():
-            labels = np.array([of_head(label, head) for _, label in labels])
-            classes = labels[labels >= 0] if labels.ndim == 1 else (labels == 1).nonzero()[1]
-            seen[part] = set(classes.tolist())
+        for part, inside in parts.items():
+            known = [labels.values[names[n]] for n in inside if names[n] in labels.values]
+            is_number = labels.problem == "single_label"
+            seen[part] = {*known} if is_number else {*itertools.chain(*map(np.flatnonzero, known))}
         if unknown := sorted(set().union(*seen.values()) - seen["train"]):
             raise ValueError(
                 f"Each class must have a training image. Received: {len(parts['train'])} of "
-                f"{files.path}, none of {quoted(class_names[n] for n in unknown)}"
+                f"{files.path}, none of {quoted(labels.class_names[n] for n in unknown)}"
             )
 
-    problem = labels_read.problem
-    head = dict(zip(problem, problem)) if isinstance(problem, dict) else None
-    map_heads(check, problem, labels_read.class_names, labels_read.listed, head)
-    return labels_read, parts
+    map_heads(check_classes, labels_read)
+
+    def labelled(image):
+        return image, map_heads(lambda labels: labels.value(names[image]), labels_read)
+
+    return labels_read, {part: [*map(labelled, inside)] for part, inside in parts.items()}
 
 
-def match_files(labels, files):
+def match_files(names, files):
     """{image: its name among the labels} for a folder or an archive of images.
 
     Names are paths in it, or in one folder in it, such as `images/`, or begin with its own path or
     name. If no name has the suffix of an image, those of the files do not count.
     """
-    images, names = images_among(files.names), list(labels)
+    images = images_among(files.names)
     plain = {name: name.replace("\\", "/").removeprefix("./") for name in names}
     has_suffixes, known = bool(images_among(plain.values())), {}
     for image in images:

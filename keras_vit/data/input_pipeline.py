@@ -12,14 +12,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import keras_layers
-from keras_vit.data.batches import (
-    KerasBatches,
-    evaluation_batches,
-    read_ahead,
-    threads_for,
-    training_batches,
-)
+from keras_vit.data import batches, keras_layers
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.label_rows import LabelRows, balanced_class_weights, count_missing
 from keras_vit.data.load import check_seed, open_source
@@ -77,22 +70,22 @@ def pipeline(
     recipe = recipe if model is None else recipe.for_weights(model)
     opened = open_source(source, data_dir, labels, problem)
     if batch_size is None:
-        batch_size = getattr(recipe, "micro_batch_size", recipe.batch_size)
+        batch_size = recipe.micro_batch_size
     if channels is None:
         channels = getattr(model, "channels", None) or opened.channels or 3
     check_choice("channels", channels, (1, 3))
     check_choice("training", training, (None, True, False))
     if split is None:
-        training = training is None or training
-        split = getattr(recipe, "train_split", None) or "train"
+        split, training = recipe.train_split, training is None or training
     split = str(split)
     part = part_of(split)
     if part in HELD_OUT and not opened.has_part(part):
         # CIFAR has no validation part: its recipes hold out the last training examples, which the
         # test part must not replace.
-        split = getattr(recipe, f"{part}_split", None) or split
+        held_out = {"validation": recipe.validation_split, "test": recipe.test_split}
+        split = held_out[part] or split
     if threads is None:
-        threads = threads_for(opened, recipe.train.image_size)
+        threads = batches.threads_for(opened, recipe.train.image_size)
     else:
         threads = positive_int(threads, "threads")
     return Pipeline(
@@ -100,7 +93,7 @@ def pipeline(
         recipe,
         split,
         batch_size=positive_int(batch_size, "batch_size"),
-        training=bool(starts_training(split) if training is None else training),
+        training=starts_training(split) if training is None else bool(training),
         seed=check_seed(recipe.seed if seed is None else seed),
         channels=channels,
         threads=threads,
@@ -108,7 +101,7 @@ def pipeline(
     )
 
 
-class Pipeline(KerasBatches):
+class Pipeline(batches.KerasBatches):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
     The batch of a step is a function of (seed, step), whatever threads and processes read it and
@@ -143,23 +136,14 @@ class Pipeline(KerasBatches):
     units = None  # of the values to estimate, see `keras_vit.data.units`
 
     def __init__(
-        self,
-        source: Any,
-        recipe: Any,
-        split: str,
-        *,
-        batch_size: int,
-        training: bool,
-        seed: int,
-        channels: int,
-        threads: int,
-        workers: int,
+        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
     ):
         super().__init__()
-        self.source, self.name, self.left_out = source, source.name, source.left_out
-        self.problem, self.num_classes = source.problem, source.num_classes
-        self.class_names, self.split, self.rows = source.class_names, split, source.rows(split)
-        self.num_examples, self.missing = len(self.rows), count_missing(source, self.rows)
+        self.source, self.split, self.rows = source, split, source.rows(split)
+        self.name, self.left_out = source.name, source.left_out
+        self.problem, self.class_names = source.problem, source.class_names
+        self.num_classes, self.num_examples = source.num_classes, len(self.rows)
+        self.missing = count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
         if training and batch_size > self.num_examples:
             raise ValueError(
@@ -177,23 +161,22 @@ class Pipeline(KerasBatches):
         mean, std = per_channel(self.preprocessing, channels)
         self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
         self._unreadable = {}  # row: reason, in all objects that are made of this one
-        labels = LabelRows.of_source(source, one_hot=training, weighted=bool(self.missing))
-        self._label_rows = labels
+        weighted = bool(self.missing)
+        self._label_rows = LabelRows.of_source(source, one_hot=training, weighted=weighted)
         self._read = Reader(
             source,
             self.rows,
             transform=transform,
             channels=channels,
-            label_rows=labels,
+            label_rows=self._label_rows,
             training=training,
         )
-        make_batches = evaluation_batches
+        make_batches = batches.evaluation_batches
         if training:
-            layers = getattr(recipe, "augment_layers", ())
-            keras_layers.check(layers, (batch_size, *self.image_shape), labels.width)
-            make_batches = functools.partial(
-                training_batches, layers=layers, mixup=recipe.mixup, cutmix=recipe.cutmix
-            )
+            layers, width = recipe.augment_layers, self._label_rows.width
+            keras_layers.check(layers, (batch_size, *self.image_shape), width)
+            mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
+            make_batches = functools.partial(batches.training_batches, **mixing)
         self._batches = functools.partial(
             make_batches, self._read, batch_size=batch_size, seed=seed
         )
@@ -250,7 +233,7 @@ class Pipeline(KerasBatches):
 
     def __iter__(self):
         dataset, batches_left = self._dataset[self.start : self.start + len(self)], len(self)
-        for images, rows, notes in read_ahead(dataset, **self._reading):
+        for images, rows, notes in batches.read_ahead(dataset, **self._reading):
             add_unreadable(self._unreadable, notes, self.source, self.num_examples)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")

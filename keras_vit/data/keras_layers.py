@@ -114,33 +114,38 @@ def check(configs, batch_shape, label_width):
     for config in configs:
         try:
             first, again = (augment(batch, np.random.default_rng(1), (config,)) for _ in range(2))
-            faults = _faults(batch, first, again)
+            fault = _fault(batch, first, again)
         except ImportError:
             raise
         except Exception as error:  # of any kind, from any layer
             text = " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split())  # no Keras colours
-            faults = [f"it fails with {type(error).__name__}: {abridged(text, 300)}"]
-        if faults:
+            fault = f"it fails with {type(error).__name__}: {abridged(text, 300)}"
+        if fault:
             raise ValueError(
                 "A layer of augment_layers does not fit a pipeline. Received: "
-                f"{described((config,))}; {faults[0]}. Leave it out or take another one."
+                f"{described((config,))}; {fault}. Leave it out or take another one."
             )
 
 
-def _faults(batch, first, again):
-    """What is wrong with a layer that has made these of a batch, a list of texts."""
+def _fault(batch, first, again):
+    """What is wrong with a layer that has made these of a batch, or None."""
     pixels, shape = first[0], batch[0].shape
-    faults = {
-        f"it makes images of shape {pixels.shape} from {shape}, and the size of images is the "
-        "recipe's: recipe.replace(image_size=...)": (
-            [x.shape for x in first[:2]] != [x.shape for x in batch[:2]]
-        ),
-        f"it makes values of {pixels.min():g}..{pixels.max():g} from 0..255, and the pipeline "
-        "scales the pixels after it": not np.isfinite(pixels).all() or pixels.max() < 16,
-        f"on {keras.backend.backend()} it draws random numbers that no seed decides, so that no "
-        "run could be repeated or continued": not all(map(np.array_equal, first[:2], again[:2])),
-    }
-    return [text for text, is_wrong in faults.items() if is_wrong]
+    if [x.shape for x in first[:2]] != [x.shape for x in batch[:2]]:
+        return (
+            f"it makes images of shape {pixels.shape} from {shape}, and the size of images is the "
+            "recipe's: recipe.replace(image_size=...)"
+        )
+    if not np.isfinite(pixels).all() or pixels.max() < 16:
+        return (
+            f"it makes values of {pixels.min():g}..{pixels.max():g} from 0..255, and the pipeline "
+            "scales the pixels after it"
+        )
+    if not all(map(np.array_equal, first[:2], again[:2])):
+        return (
+            f"on {keras.backend.backend()} it draws random numbers that no seed decides, so that "
+            "no run could be repeated or continued"
+        )
+    return None
 
 
 def _noise(shape):
@@ -150,17 +155,13 @@ def _noise(shape):
 def _apply(configs, images, labels, rng):
     images = images.astype(np.float32)
     with keras.device("cpu"):
-        for layer in _built(configs, images.shape, labels.shape):
-            images, labels = layer(images, labels, rng)
+        for config in configs:
+            images, labels = _Layer(config, images.shape, labels.shape)(images, labels, rng)
             images = images.clip(0, 255)
     return images, labels
 
 
-@functools.lru_cache(8)
-def _built(configs, image_shape, label_shape):
-    return [_Layer(config, image_shape, label_shape) for config in configs]
-
-
+@functools.lru_cache(64)
 class _Layer:
     """A layer on arrays, whose random numbers all follow from a generator of NumPy."""
 

@@ -23,9 +23,10 @@ def check_path(labels):
     path = pathlib.Path(labels if isinstance(labels, str | os.PathLike) else "").expanduser()
     has_suffix = path.suffix.lower() in (".csv", ".json")
     if not has_suffix or not path.is_file():
+        reason = ", which is no file" if has_suffix else ""
         raise ValueError(
             "labels must be a mapping from files to labels, or the path of a .csv or .json file. "
-            f"Received: {labels!r:.80}{', which is no file' * has_suffix}"
+            f"Received: {labels!r:.80}{reason}"
         )
     return path
 
@@ -138,10 +139,11 @@ def read_csv(path, problem):
     chosen = list(problem if has_heads else (name for name in columns if name.lower() in _LABEL))
     chosen = chosen if has_heads or len(chosen) == 1 else columns
     if others := [name for name in columns if name not in chosen]:
+        ending = "" if has_heads else "; name several with the problem of each"
         warnings.warn(
-            f"Labels are read from the column{'s' * (len(chosen) > 1)} "
+            f"Labels are read from the column{'s' if len(chosen) > 1 else ''} "
             f"{', '.join(map(repr, chosen))} of {path}; {', '.join(map(repr, others))} are not "
-            f"read{'; name several with the problem of each' * (not has_heads)}",
+            f"read{ending}",
             stacklevel=2,
         )
     rows = {}

@@ -25,8 +25,7 @@ class LabelRows:
     """
 
     def __init__(self, problem, shape, weighted=False):
-        self._has_heads, self._weighted = isinstance(problem, Mapping), weighted
-        heads = problem if self._has_heads else [None]
+        self._weighted, heads = weighted, problem if isinstance(problem, Mapping) else [None]
         self._heads = {head: (of_head(problem, head), of_head(shape, head)) for head in heads}
         self.width = sum(math.prod(shape) for _, shape in self._heads.values())
 
@@ -71,7 +70,7 @@ class LabelRows:
             dtype = np.int32 if problem == "single_label" and not shape else np.float32
             labels[head] = columns.astype(dtype).reshape(len(rows), *shape)
             weights[head] = is_known.astype(np.float32)
-        if not self._has_heads:
+        if None in labels:  # there is no head
             labels, weights = labels[None], weights[None]
         return (labels, weights) if self._weighted else (labels,)
 

@@ -5,16 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_vit.data import label_files
 from keras_vit.data.dataset import MOST_CLASSES
-from keras_vit.data.label_files import (
-    ASK,
-    check_path,
-    labels_in,
-    read_csv,
-    read_json,
-    rows_of_mapping,
-    some_of,
-)
 from keras_vit.data.sources import part_of
 from keras_vit.heads import map_heads
 
@@ -22,7 +14,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class Labels(NamedTuple):
-    """The labels of a set of files.
+    """The labels of a set of files, or those for one head of several.
 
     Attributes:
         problem: what a label is, see `keras_vit.data.sources.PROBLEMS`.
@@ -31,34 +23,43 @@ class Labels(NamedTuple):
         values: dict from the name of a file to an int, or to a float32 array of one shape.
         listed: whether the classes were listed, and not only collected from the labels.
         parts: dict from the name of a file to "train", "validation" or "test", or None.
-
-    Of several heads all but `parts` are dicts by head, each value among `values` too. There -1 and
-    NaN stand for a label that a file does not have.
     """
 
-    problem: str | dict[str, str]
-    class_names: Any
+    problem: str
+    class_names: tuple[str, ...] | None
     values: dict[str, Any]
-    listed: Any
+    listed: bool
     parts: dict[str, str] | None
+
+    def value(self, file):
+        """The label of a file; -1 or NaN stand for one that it does not have."""
+        if file in self.values:
+            return self.values[file]
+        return -1 if self.problem == "single_label" else np.full(self.shape, np.nan, np.float32)
+
+    @property
+    def shape(self):
+        """That of each label."""
+        return np.shape(next(iter(self.values.values())))
 
 
 def read_labels(labels, problem=None):
     """The `Labels` of a mapping, or of the path of a .csv or .json file, as docs/data.md has them.
 
     `problem` is what labels are, where they could be several things; see `PROBLEMS`. Of several
-    heads it is a dict {head: problem}, and a CSV file has columns of these names.
+    heads it is a dict {head: problem}, a CSV file has columns of these names, and the result is a
+    dict {head: its `Labels`}.
 
     Raises:
         ValueError: labels that cannot be read, contradict each other, or could mean several things.
     """
-    place = "labels" if isinstance(labels, Mapping) else check_path(labels)
+    place = "labels" if isinstance(labels, Mapping) else label_files.check_path(labels)
     is_csv = place != "labels" and place.suffix.lower() == ".csv"
     if is_csv:
-        (rows, parts), names = read_csv(place, problem), None
+        (rows, parts), names = label_files.read_csv(place, problem), None
     else:
-        rows = labels if isinstance(labels, Mapping) else read_json(place)
-        rows, names, parts = rows_of_mapping(rows, problem, place)
+        rows = labels if isinstance(labels, Mapping) else label_files.read_json(place)
+        rows, names, parts = label_files.rows_of_mapping(rows, problem, place)
     for file, part in (parts or {}).items():
         if not isinstance(part, str) or not part_of(part):
             raise ValueError(
@@ -69,24 +70,12 @@ def read_labels(labels, problem=None):
 
     def resolve(problem, rows, names):
         if is_csv:
-            names, rows = labels_in(rows, problem, place)
-        return _resolve(rows, names, problem, place)
+            names, rows = label_files.labels_in(rows, problem, place)
+        return Labels(*_resolve(rows, names, problem, place), parts)
 
     by_head = map_heads(resolve, problem, rows, names)
-    if not isinstance(problem, Mapping):
-        return Labels(*by_head, parts)
-    if len(by_head) == 1:
-        return Labels(*by_head.popitem()[1], parts)
-    problem, names, values, listed = (dict(zip(by_head, each)) for each in zip(*by_head.values()))
-    lacking = {head: -1 for head in by_head}
-    for head, labels in values.items():
-        if problem[head] != "single_label":
-            lacking[head] = np.full_like(next(iter(labels.values())), np.nan)
-    values = {
-        file: {head: labels.get(file, lacking[head]) for head, labels in values.items()}
-        for file in dict.fromkeys(file for labels in values.values() for file in labels)
-    }
-    return Labels(problem, names, values, listed, parts)
+    is_one = isinstance(problem, Mapping) and len(problem) == 1
+    return by_head.popitem()[1] if is_one else by_head
 
 
 def _resolve(rows, names, problem, place):
@@ -147,7 +136,7 @@ def _classes_by_name(rows, has_lists, names, problem, place):
     problem = problem or ("multi_label" if has_lists else "single_label")
     if problem == "regression":
         raise ValueError(
-            f"Values to estimate must be numbers. Received: {some_of(rows)} in {place}"
+            f"Values to estimate must be numbers. Received: {label_files.some_of(rows)} in {place}"
         )
     lists = {file: [label] if isinstance(label, str) else label for file, label in rows.items()}
     if problem == "single_label":
@@ -201,7 +190,7 @@ def _classes_by_number(rows, has_lists, names, problem, place):
     if problem is None and (not has_lists or not binary.all() or exclusive.all()):
         raise ValueError(
             f"The labels in {place} could be of one class, of several, or values to estimate; "
-            f"{ASK}. Received: {some_of(rows)}"
+            f"{label_files.ASK}. Received: {label_files.some_of(rows)}"
         )
     values = table.astype(np.float32)
     if problem == "regression":

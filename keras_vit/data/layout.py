@@ -14,15 +14,11 @@ def labelled_files(files, problem=None):
     """The images of class folders, or of such folders in the folders of parts.
 
     A single folder around everything is stepped into. Images count at any depth below their class
-    folder, unless the folders of two levels could be the classes.
+    folder, unless the folders of two levels could be the classes. `files` is a `Folder` or an
+    `Archive`; `problem="single_label"` allows a single class.
 
-    Args:
-        files: a `keras_vit.data.files.Folder` or `Archive`.
-        problem: None, or `"single_label"` to allow a single class.
-
-    Returns:
-        (class names, dict from each part to a list of (name, label)), classes and files in sorted
-        order. A set without parts has the part `"all"`.
+    Returns (class names, {part: list of (name, label)}), classes and files in sorted order. A set
+    without parts has the part `"all"`.
 
     Raises:
         ValueError: the layout is another one, or could be read in two ways.
@@ -51,8 +47,8 @@ def labelled_files(files, problem=None):
                 f"The classes in {files.place(prefix)} must be among those in {files.place(first)} "
                 f"({', '.join(class_names)}). Received: unknown {', '.join(unknown)}"
             )
-        numbers = {name: number for number, name in enumerate(class_names)}
-        labelled[part] = [(file, numbers[name]) for name in classes for file in classes[name]]
+        named = enumerate(class_names)
+        labelled[part] = [(file, n) for n, name in named for file in classes.get(name, ())]
     return tuple(class_names), labelled
 
 
@@ -93,8 +89,7 @@ def folders_below(names, prefix):
 
 def _subfolders(folders, prefix):
     """The names of the folders directly below a prefix, with or without images, sorted."""
-    below = (name[len(prefix) :] for name in folders if name.startswith(prefix))
-    return sorted(name for name in below if name and "/" not in name)
+    return sorted({n[len(prefix) :].split("/")[0] for n in folders if n.startswith(prefix)})
 
 
 def _step_into(images, prefix, known=()):

@@ -23,12 +23,11 @@ from keras_vit.text import nearest
 FASHION_MNIST_CLASSES = tuple(
     "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
 )
-# Part -> name of the IDX file, and the rank of its array.
 _IDX_FILES = {
-    "train_images": ("train-images-idx3-ubyte", 3),
-    "train_labels": ("train-labels-idx1-ubyte", 1),
-    "test_images": ("t10k-images-idx3-ubyte", 3),
-    "test_labels": ("t10k-labels-idx1-ubyte", 1),
+    "train_images": "train-images-idx3-ubyte",
+    "train_labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
 }
 
 
@@ -94,8 +93,8 @@ def load(
     split = {"test_fraction": test_fraction, "seed": check_seed(seed)}
     opened = find_source(source, data_dir, labels, problem, **split)
     if isinstance(opened, ImageDataset):
-        height, width, present = opened.image_shape
-        if (size or (height, width), channels or present) == ((height, width), present):
+        shape = opened.image_shape
+        if (*(size or shape[:2]), channels or shape[2]) == shape:
             return opened
     return _in_memory(open_source(opened), size, channels, skip_corrupt)
 
@@ -188,21 +187,18 @@ def _find_fashion_mnist(name, data_dir):
     """From IDX files, or else as prepared by TensorFlow Datasets."""
     folder = Path("." if data_dir is None else data_dir).expanduser()
     for place in (folder, folder / "fashion_mnist", folder / "fashion-mnist"):
-        paths = {}
-        for part, (file, _) in _IDX_FILES.items():
-            plain = place / file
-            paths[part] = plain if plain.is_file() else place / f"{file}.gz"
+        paths = {part: place / file for part, file in _IDX_FILES.items()}
+        paths = {p: x if x.is_file() else place / f"{x.name}.gz" for p, x in paths.items()}
         if data_dir is not None and all(path.is_file() for path in paths.values()):
-            idx = {part: arrays.read_idx(paths[part], _IDX_FILES[part][1]) for part in paths}
-            for part in ("train_images", "test_images"):
-                idx[part] = idx[part][..., None]
-            return ImageDataset(name, **idx, class_names=FASHION_MNIST_CLASSES)
+            of_part = {p: arrays.read_idx(x, 3 if "images" in p else 1) for p, x in paths.items()}
+            of_part |= {p: x[..., None] for p, x in of_part.items() if x.ndim == 3}
+            return ImageDataset(name, **of_part, class_names=FASHION_MNIST_CLASSES)
     # Looked for on disk first: asking TensorFlow Datasets for a set that is not there makes
     # it try the network, for minutes where there is none.
     if data_dir is None or not any(folder.glob(f"fashion_mnist/*/{tfds.INFO}")):
         raise ValueError(
             "'fashion_mnist' needs data_dir, a folder that holds it, or its folder fashion_mnist: "
-            f"{', '.join(file for file, _ in _IDX_FILES.values())}, plain or with .gz. Received: "
+            f"{', '.join(_IDX_FILES.values())}, plain or with .gz. Received: "
             f"data_dir={data_dir and str(data_dir)!r}, where not all of them are. "
             f"{tfds.how_to_prepare('fashion_mnist', data_dir or 'DIR')}"
         )

@@ -45,8 +45,8 @@ def open_image(source):
         raise
     tags = getattr(image, "tag_v2", {})  # of a TIFF, whose tiles may be larger than the image
     tile = [tags.get(tag) for tag in (TiffImagePlugin.TILEWIDTH, TiffImagePlugin.TILELENGTH)]
-    sizes = [image.size] + [tile] * all(isinstance(side, int) for side in tile)
-    width, height = max(sizes, key=math.prod)
+    has_tiles = all(isinstance(side, int) for side in tile)
+    width, height = max(image.size, tile, key=math.prod) if has_tiles else image.size
     if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):
         raise ValueError(
             f"an image or a tile of {width} x {height} pixels; raise PIL.Image.MAX_IMAGE_PIXELS, "

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from PIL import Image
 
-from keras_vit.checks import pair
+from keras_vit.checks import pair, require
 from keras_vit.data.dataset import check_pixels
 from keras_vit.data.files import files_at, listed
 from keras_vit.data.pixels import PATHS, normalized, per_channel, pixels_of
@@ -82,10 +82,8 @@ def prepared(items, wanted, rows=None, skip_corrupt=False):
     rows = range(len(items)) if rows is None else rows
     read = functools.partial(pixels_of, channels=wanted[1])
     batch, errors = prepare([items[row] for row in rows], read, *wanted)
-    if not errors:
-        return batch, [*rows]
     errors = {rows[index]: error for index, error in errors.items()}
-    if not skip_corrupt:
+    if errors and not skip_corrupt:
         reasons = [f"{_name(items, i)}: {type(e).__name__}: {e}" for i, e in errors.items()]
         raise ValueError(
             f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
@@ -93,7 +91,7 @@ def prepared(items, wanted, rows=None, skip_corrupt=False):
         )
     warn_of_unreadable(items, errors, stacklevel=4)
     kept = [row for row in rows if row not in errors]
-    return batch[np.array(kept, int) - rows.start], kept
+    return batch[[row - rows.start for row in kept]] if errors else batch, kept
 
 
 def _name(items, index):
@@ -144,11 +142,8 @@ def input_of(model, preprocessing=None, image_size=None):
             )
     owner = model if inner is None else inner
     preprocessing = preprocessing or preprocessing_of(owner) or Preprocessing()
-    if not isinstance(preprocessing, Preprocessing):
-        raise ValueError(
-            "preprocessing must be a keras_vit.preprocessing.Preprocessing. "
-            f"Received: {preprocessing!r}"
-        )
+    rule = "preprocessing must be a keras_vit.preprocessing.Preprocessing"
+    require(isinstance(preprocessing, Preprocessing), rule, received=preprocessing)
     *size, channels = _image_shape(model)
     image_size = getattr(model, "image_size", None) if image_size is None else image_size
     if image_size is not None:
@@ -216,11 +211,9 @@ def list_images(images, channels, must_exist=True):
         if images.ndim == 4:
             return list(_checked(images, "images", channels))
         images = [images]
-    items = list(images)
+    items = [each for x in images for each in (files_at(x) if isinstance(x, PATHS) else [x])]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
-    parts = [files_at(item) if isinstance(item, PATHS) else [item] for item in items]
-    items = [item for part in parts for item in part]
     for index, item in enumerate(items):
         if isinstance(item, (*PATHS, Image.Image)):
             continue

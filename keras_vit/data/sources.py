@@ -31,6 +31,11 @@ def part_of(name):
     return next((part for part, names in _NAMES.items() if stem in names), None)
 
 
+def count_classes(class_names, label_shape):
+    """The number of classes, or of the values to estimate, which need not have names."""
+    return len(class_names) if class_names else math.prod(label_shape)
+
+
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
@@ -54,11 +59,7 @@ class Source:
     @property
     def num_classes(self):
         """The number of classes, or of the values that regression estimates."""
-        return map_heads(
-            lambda names, shape: len(names) if names else math.prod(shape),
-            self.class_names,
-            self.label_shape,
-        )
+        return map_heads(count_classes, self.class_names, self.label_shape)
 
     def has_part(self, part):
         """Whether "train", "validation" or "test" is in the set, under any of its names."""
@@ -112,16 +113,13 @@ def parse_split(split, sizes):
     "val" for "validation". If a set has only one of the parts validation and test, both names mean
     it. If there is a part `"all"`, every name means it.
     """
-
-    parts = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
+    known = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
     refusal = (
-        f"split must be one of {parts}, a slice of one by rows or percents, such as "
+        f"split must be one of {known}, a slice of one by rows or percents, such as "
         f"'train[:98%]', or several joined by '+'. Received: split={split!r}"
     )
 
-    def row(bound, size, default):
-        if bound is None:
-            return default
+    def row_at(bound, size):
         percent = bound.endswith("%")
         row = round(float(bound[:-1]) * size / 100.0) if percent else int(bound)
         if abs(row) > size:
@@ -137,7 +135,8 @@ def parse_split(split, sizes):
             raise ValueError(refusal)
         if start and stop and start.endswith("%") != stop.endswith("%"):
             raise ValueError(f"{refusal}, whose ends must be both rows or both percents")
-        first, last = row(start, sizes[part], 0), row(stop, sizes[part], sizes[part])
+        size = sizes[part]
+        first, last = row_at(start or "0", size), row_at(stop or "100%", size)
         if first < last:
             slices.append((part, first, last))
     if not slices:

@@ -154,8 +154,7 @@ class PreparedSource(Source):
             raise self._damaged(error) from error
 
     def _damaged(self, reason):
-        what = f"{type(reason).__name__}: " * isinstance(reason, Exception)
-        return ValueError(
-            f"{self._folder} is incomplete or damaged; prepare or copy it again. "
-            f"Received: {what}{reason}"
-        )
+        if isinstance(reason, Exception):
+            reason = f"{type(reason).__name__}: {reason}"
+        text = f"{self._folder} is incomplete or damaged; prepare or copy it again."
+        return ValueError(f"{text} Received: {reason}")

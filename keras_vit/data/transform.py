@@ -1,10 +1,10 @@
-"""What happens to one image on its way into a model: a value, and the functions it names."""
+"""What happens to one image on its way into a model: its geometry, augmentation, normalisation."""
 
 import dataclasses
 import functools
 import math
 
-from keras_vit.checks import check_choice, pair, positive_int
+from keras_vit.checks import check_choice, pair, positive_int, require
 from keras_vit.data.augment import AUGMENTATIONS
 from keras_vit.data.crops import CROPS
 from keras_vit.preprocessing import BY_PILLOW, Preprocessing
@@ -18,16 +18,11 @@ RESIZES = {
     "squash": "squash",
 }
 CENTERED = ("resize_small_center", "squash_center")
-_SAME = {"crop_fraction": "resize_small", "round_to_uint8": "library", "value_range": "mean"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Transform:
-    """The geometry, augmentation and normalisation of the images of a recipe.
-
-    In the order in which they happen: crop and resize, flip, affine map, augmentations by name,
-    RandAugment; and, once a batch stands, the normalisation. What is not left to chance is done as
-    `keras_vit.data.preprocess` does it, by `preprocessing`.
+class Geometry:
+    """Which pixels of an image become the result, and how they are resized.
 
     Attributes:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
@@ -42,30 +37,21 @@ class Transform:
             - `"squash_center"`: to a square of `resize_small`, or what has the proportion of
               `image_size`, then the middle;
             - `"center_square"`: the largest square in the middle, resized;
-            - `"squash"`: resized. What is squashed loses its aspect ratio.
+            - `"squash"`: the whole image, resized whatever its aspect ratio.
         area, ratio: smallest and largest share of the image, and width / height, of a random box.
-        resize_small: in pixels; or, of crops that end with `_center`,
-        crop_fraction: the share of a side that the middle is, at any `image_size`.
+        resize_small: the size that a window is cut from, in pixels.
+        crop_fraction: instead of it, of crops that end with `_center`: the share of a side that the
+            middle is, at any `image_size`.
         padding: in pixels.
-        flip: whether half of the images are mirrored.
-        affine: (rotation in degrees, change of size, move), the largest either way, the last two
-            as shares of the image, or `None`.
-        augment: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
-        randaugment: (operations, magnitude of 0 to 30 or more), or `None`.
         interpolation: `"bilinear"`, `"bicubic"` or `"area"`.
         library: whose resize, see `keras_vit.Preprocessing`. TensorFlow's, by default, does not
             antialias; a random transform rounds its fractions to the nearest grey level, and
             another one keeps them.
-        round_to_uint8: short for `library="tensorflow_uint8"`, which truncates to whole grey
-            levels, as big_vision's pipelines do.
-        value_range: what 0 and 255 become; or
-        mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
+        round_to_uint8: what saved recipes call `library="tensorflow_uint8"`, which truncates to
+            whole grey levels, as big_vision's pipelines do.
         draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
             crop is still larger than the result: several times as fast, and smoother than the
             authors' resize, which skips pixels. Others decode in full.
-
-    Raises:
-        ValueError: a value out of its range, or two fields that say the same.
     """
 
     image_size: tuple[int, int]
@@ -75,111 +61,79 @@ class Transform:
     resize_small: int | None = None
     crop_fraction: float | None = None
     padding: int = 4
-    flip: bool = False
-    affine: tuple[float, float, float] | None = None
-    augment: tuple = ()
-    randaugment: tuple[int, float] | None = None
     interpolation: str = "bilinear"
     library: str | None = None
     round_to_uint8: bool = False
-    value_range: tuple[float, float] = (-1.0, 1.0)
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
     draft: bool = True
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", pair(self.image_size, "image_size"))
+        check_choice("crop", self.crop, (*CROPS, *RESIZES))
+        (least, most), (narrow, broad) = self.area, self.ratio
+        is_share = 0 < least <= most <= 1
+        require(is_share, "area must be (low, high), above 0 and at most 1", received=self.area)
+        require(0 < narrow <= broad, "ratio must be (low, high), above 0", received=self.ratio)
+        if self.padding != 0:
+            positive_int(self.padding, "padding")
+        require(isinstance(self.draft, bool), "draft must be True or False", received=self.draft)
+        rule = "round_to_uint8 must be left out beside library, which says the same"
+        is_said_once = self.library is None or not self.round_to_uint8
+        require(is_said_once, rule, received=self.round_to_uint8)
+        side, fraction = max(self.image_size), self.crop_fraction
+        if fraction is not None:
+            rule = f"crop_fraction must be None unless crop is of {CENTERED}, without resize_small"
+            fits = self.crop in CENTERED and self.resize_small is None
+            require(fits, rule, received=fraction)
+        elif self.crop in (*CENTERED, "resize_small_random", "squash_random"):
+            rule = f"resize_small must be at least {side} for crop={self.crop!r}"
+            require((self.resize_small or 0) >= side, rule, received=self.resize_small)
+
+    def center_fraction(self):
+        """`crop_fraction`, which may follow from `resize_small`; 1 of crops that have none."""
+        if self.crop not in CENTERED or not self.resize_small:
+            return self.crop_fraction or 1.0
+        fraction = (side := max(self.image_size)) / self.resize_small
+        while math.floor(side / fraction) < self.resize_small:  # by a rounding error
+            fraction = math.nextafter(fraction, 0)
+        return fraction
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """How training varies an image after its crop, in the order of these fields.
+
+    Attributes:
+        flip: whether half of the images are mirrored.
+        affine: (rotation in degrees, change of size, move), the largest either way, the last two
+            as shares of the image, or `None`.
+        augment: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
+        randaugment: (operations, magnitude of 0 to 30 or more), or `None`.
+    """
+
+    flip: bool = False
+    affine: tuple[float, float, float] | None = None
+    augment: tuple = ()
+    randaugment: tuple[int, float] | None = None
+
+    def __post_init__(self):
         steps = [self.augment] if isinstance(self.augment, str) else self.augment
         steps = tuple(step if isinstance(step, str) else tuple(step) for step in steps)
         object.__setattr__(self, "augment", steps)
-        self._check()
-        _ = self.preprocessing  # which checks the rest
-
-    def _check(self):
-        """Raises a ValueError that names the field that is out of its range."""
-        check_choice("crop", self.crop, (*CROPS, *RESIZES))
         for step in self.augment:
             name = step if isinstance(step, str) else step[0]
             check_choice("augmentation", name, (*AUGMENTATIONS,))
-        if self.padding != 0:
-            positive_int(self.padding, "padding")
-        (least, most), (narrow, broad), (black, white) = self.area, self.ratio, self.value_range
-        rotation, scale, shift = (0, 0, 0) if self.affine is None else self.affine
+        if self.affine is not None:
+            rotation, scale, shift = self.affine
+            fits = min(rotation, scale, shift) >= 0 and scale < 1
+            rule = "affine must be (rotation, scale, shift), none negative and scale below 1"
+            require(fits, rule, received=self.affine)
         match (0, 0) if self.randaugment is None else self.randaugment:
             case (int(operations), int(magnitude) | float(magnitude)):
-                draws = operations >= 0 and 0 <= magnitude < math.inf
+                fits = operations >= 0 and 0 <= magnitude < math.inf
             case _:
-                draws = False
-        is_share, is_centered = self.crop_fraction is not None, self.crop in CENTERED
-        cuts = is_centered or self.crop in ("resize_small_random", "squash_random")
-        fits = not cuts or is_share or (self.resize_small or 0) >= max(self.image_size)
-        turns = min(rotation, scale, shift) >= 0 and scale < 1
-        has_both = (self.mean is None) == (self.std is None)
-        side = max(self.image_size)
-        rules = (
-            ("area", 0 < least <= most <= 1, "(low, high), above 0 and at most 1"),
-            ("ratio", 0 < narrow <= broad, "(low, high), above 0"),
-            ("value_range", black < white, "(low, high)"),
-            ("affine", turns, "(rotation, scale, shift), none negative and scale below 1"),
-            ("randaugment", draws, "(operations, magnitude), such as (2, 10), or None"),
-            ("draft", isinstance(self.draft, bool), "True or False"),
-            ("resize_small", fits, f"at least {side} for crop={self.crop!r}"),
-            ("crop_fraction", is_centered or not is_share, f"None unless crop is of {CENTERED}"),
-            ("mean", has_both, f"given with std, or neither; std={brief(self.std)}"),
-        )
-        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
-        same = tuple(
-            (name, not {name, other} <= given, f"left out beside {other}, which says the same")
-            for name, other in _SAME.items()
-        )
-        for name, holds, rule in rules + same:
-            if not holds:
-                value = brief(getattr(self, name))
-                raise ValueError(f"{name} must be {rule}. Received: {value}.")
-
-    @functools.cached_property
-    def preprocessing(self):
-        """The `Preprocessing` that predicts as this tests: it has one of fields that say the same.
-
-        Where the crop is random, the whole image is resized.
-        """
-        fraction = self.crop_fraction or 1.0
-        if self.resize_small and self.crop in CENTERED:
-            fraction = (side := max(self.image_size)) / self.resize_small
-            while math.floor(side / fraction) < self.resize_small:  # by a rounding error
-                fraction = math.nextafter(fraction, 0)
-        mean, std, library = self.mean, self.std, self.library
-        if mean is None:
-            low, high = self.value_range
-            mean, std = (-low / (high - low),) * 3, (1 / (high - low),) * 3
-        if library is None:
-            library = "tensorflow_uint8" if self.round_to_uint8 else "tensorflow"
-        resize = RESIZES.get(self.crop, "squash")
-        return Preprocessing(mean, std, resize, fraction, self.interpolation, library)
-
-    @property
-    def is_random(self):
-        """Whether two applications may differ."""
-        return self.crop not in RESIZES or self.flip or bool(self.augmentations())
-
-    def like(self, preprocessing, crop=True):
-        """The transform whose images are normalised and resized as a `Preprocessing` says.
-
-        With `crop` they are cropped so, too, which leaves nothing of the crop to chance.
-        """
-        p, changes = preprocessing, {"value_range": (-1.0, 1.0), "mean": None, "std": None}
-        if {*p.mean, *p.std} != {0.5}:  # which that range stands for
-            changes |= {"mean": p.mean, "std": p.std}
-        changes["interpolation"] = p.interpolation
-        changes["library"] = p.library if p.library in BY_PILLOW else None
-        changes["round_to_uint8"] = p.library == "tensorflow_uint8"
-        if crop:
-            name = {resize: name for name, resize in RESIZES.items()}[p.resize]
-            if name == "squash" and p.crop_fraction != 1:
-                name = "squash_center"
-            fraction = p.crop_fraction if name in CENTERED else None
-            changes |= {"crop": name, "crop_fraction": fraction, "resize_small": None}
-        return dataclasses.replace(self, **changes)
+                fits = False
+        rule = "randaugment must be (operations, magnitude), such as (2, 10), or None"
+        require(fits, rule, received=self.randaugment)
 
     def augmentations(self):
         """(function, arguments) of each `(image, rng, *arguments) -> image` after the flip."""
@@ -194,3 +148,95 @@ class Transform:
                     '`if __name__ == "__main__":`, or use workers=0'
                 )
         return [(AUGMENTATIONS[name], arguments) for name, *arguments in steps]
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalisation:
+    """Which numbers pixels become, once a batch stands.
+
+    Attributes:
+        value_range: what 0 and 255 become; or
+        mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
+    """
+
+    value_range: tuple[float, float] = (-1.0, 1.0)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self):
+        black, white = self.value_range
+        require(black < white, "value_range must be (low, high)", received=self.value_range)
+        is_pair = (self.mean is None) == (self.std is None)
+        rule = f"mean must be given with std, or neither; std={brief(self.std)}"
+        require(is_pair, rule, received=self.mean)
+        is_said_once = self.mean is None or self.value_range == Normalisation.value_range
+        rule = "value_range must be left out beside mean, which says the same"
+        require(is_said_once, rule, received=self.value_range)
+
+    def mean_and_std(self):
+        """`mean` and `std`, which may follow from `value_range`."""
+        if self.mean is not None:
+            return self.mean, self.std
+        black, white = self.value_range
+        return (-black / (white - black),) * 3, (1 / (white - black),) * 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Transform(Normalisation, Augmentation, Geometry):  # the fields of the last come first
+    """The geometry, augmentation and normalisation of the images of a recipe.
+
+    The fields are those of `Geometry`, `Augmentation` and `Normalisation`, which say what each of
+    them means, and are applied in this order: crop and resize; flip, affine map, augmentations by
+    name, RandAugment; and, once a batch stands, the normalisation. What is not left to chance is
+    done as `keras_vit.data.preprocess` does it, by `preprocessing`.
+
+    Raises:
+        ValueError: a value out of its range, or two fields that say the same.
+    """
+
+    def __post_init__(self):
+        Geometry.__post_init__(self)
+        Augmentation.__post_init__(self)
+        Normalisation.__post_init__(self)
+        _ = self.preprocessing  # which checks the rest
+
+    @functools.cached_property
+    def preprocessing(self):
+        """The `Preprocessing` of such images without chance; of a random crop, the whole image."""
+        mean, std = self.mean_and_std()
+        return Preprocessing(
+            mean,
+            std,
+            resize=RESIZES.get(self.crop, "squash"),
+            crop_fraction=self.center_fraction(),
+            interpolation=self.interpolation,
+            library="tensorflow_uint8" if self.round_to_uint8 else self.library or "tensorflow",
+        )
+
+    @property
+    def is_random(self):
+        """Whether two applications may differ."""
+        return self.crop not in RESIZES or self.flip or bool(self.augmentations())
+
+    def like(self, preprocessing, crop=True):
+        """The transform whose images are normalised and resized as a `Preprocessing` says.
+
+        With `crop` they are cropped so, too, which leaves nothing of the crop to chance.
+        """
+        p = preprocessing
+        is_usual = {*p.mean, *p.std} == {0.5}  # which is the usual value range
+        changes = {
+            "value_range": (-1.0, 1.0),
+            "mean": None if is_usual else p.mean,
+            "std": None if is_usual else p.std,
+            "interpolation": p.interpolation,
+            "library": p.library if p.library in BY_PILLOW else None,
+            "round_to_uint8": p.library == "tensorflow_uint8",
+        }
+        if crop:
+            name = {resize: name for name, resize in RESIZES.items()}[p.resize]
+            if name == "squash" and p.crop_fraction != 1:
+                name = "squash_center"
+            fraction = p.crop_fraction if name in CENTERED else None
+            changes |= {"crop": name, "crop_fraction": fraction, "resize_small": None}
+        return dataclasses.replace(self, **changes)

@@ -3,23 +3,24 @@
 import io
 import json
 import tarfile
-import types
 import zipfile
 
 import numpy as np
 from PIL import Image
 
 from keras_vit.data import Transform
+from keras_vit.recipes import Recipe
 
 PLAIN = Transform((4, 4))  # of images of that size: nothing happens but the value range
 RANDOM = Transform((12, 12), crop="inception", flip=True)
 
 
-def recipe(batch=8, train=PLAIN, evaluate=PLAIN, mixup=0.0, cutmix=0.0, seed=0):
-    """What pipelines need of a `keras_vit.recipes.Recipe`."""
-    return types.SimpleNamespace(
-        batch_size=batch, train=train, eval=evaluate, mixup=mixup, cutmix=cutmix, seed=seed
-    )
+def recipe(batch=8, train=PLAIN, **options):
+    """A recipe whose images of evaluation are resized as a whole to the size of `train`."""
+    named = dict.fromkeys(("name", "source", "dataset"), "a test")
+    run = {"variant": None, "batch_size": batch, "steps": 1, "learning_rate": 1.0}
+    images = {"train": train, "eval": Transform(train.image_size)}
+    return Recipe(**{**named, **run, **images, **options})
 
 
 def numbered(count, classes=5):

@@ -272,8 +272,7 @@ def test_random_erasing_replaces_a_box_of_some_images(mode):
 
 
 def test_random_erasing_in_a_pipeline_and_what_it_refuses():
-    options = {"value_range": (0, 255)}
-    whole, some = (Transform(8, augment=steps, **options) for steps in ((), ["random_erasing"]))
+    whole, some = (Transform(8, augment=steps) for steps in ((), ["random_erasing"]))
     plain, train = (
         np.concatenate([x for x, _ in pipeline(numbered(64), recipe(8, train=each), training=True)])
         for each in (whole, some)

@@ -197,7 +197,7 @@ def test_an_archive_is_the_folder_that_it_holds(tmp_path, suffix, prefix):
     assert actual.name == "photos" and actual.class_names == ("cat", "dog")
     for name in ("train_images", "train_labels", "test_images", "test_labels"):
         np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))
-    made = recipe(4, train=Transform(9, "inception"), evaluate=Transform(9))
+    made = recipe(4, Transform(9, "inception"))
     for split in ("train", "test"):
         batches = [list(pipeline(path, made, split)) for path in (tmp_path / "photos", archive)]
         for (x, y), (u, v) in zip(*batches, strict=True):
@@ -232,7 +232,7 @@ def test_orientation_tags_are_followed_alike(tmp_path):
             folder.mkdir(parents=True, exist_ok=True)
             image.resize((12, 9)).save(folder / f"{index}.png", exif=tagged(6))
     paths = sorted((tmp_path / "train").rglob("*.png"))
-    made = recipe(5, train=Transform((12, 9)), evaluate=Transform((12, 9)))
+    made = recipe(5, Transform((12, 9)))
     test = pipeline(tmp_path, made, "train", training=False)
     train = pipeline(tmp_path, made, "train")
     expected = preprocess(load(tmp_path).train_images)

@@ -139,7 +139,7 @@ def test_a_worker_that_imports_the_script_starts_no_workers(monkeypatch):
 @any_backend
 def test_shards_are_parts_of_every_batch(processes, mixup):
     """Over the end of an epoch, from the middle of one, and of a last batch smaller than them."""
-    made = recipe(BATCH, train=RANDOM, evaluate=RANDOM.__class__((12, 12)), mixup=mixup)
+    made = recipe(BATCH, train=RANDOM, mixup=mixup)
     whole = {"train": pipeline("digits", made, "train[:37]").from_step(3, 4)}
     whole["test"] = pipeline("digits", made, "test[:26]")
     for part, batches in whole.items():

@@ -40,9 +40,7 @@ def mixing():
 
 
 def with_layers(layers, **options):
-    made = recipe(**options)
-    made.augment_layers = keras_layers.layer_configs(layers)
-    return made
+    return recipe(augment_layers=layers, **options)
 
 
 def grey(count=16, classes=8):

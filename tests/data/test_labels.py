@@ -147,7 +147,7 @@ def test_arrays_of_rows_are_several_labels_only_where_they_can_be_nothing_else(t
     assert toy.test_labels.tolist() == [[1, 0, 0], [0, 1, 0]]
     whole = load(tmp_path / "whole.npz")
     assert len(whole.test_labels) == 4 and whole.class_names == ("0", "1", "2")
-    made = pipeline(toy, recipe(evaluate=recipe().eval), "test[:1]")
+    made = pipeline(toy, recipe(), "test[:1]")
     assert made.problem == "multi_label" and made.class_names == ("x", "y", "z")
     assert pipeline(((images, rows), (images[1:3], rows[1:3])), recipe(), "test").num_classes == 3
     with pytest.raises(ValueError, match=r"one-hot labels.*problem='multi_label'.*\(20, 3\)"):

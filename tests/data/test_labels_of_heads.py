@@ -132,3 +132,17 @@ def test_balanced_weights_of_each_head(tmp_path):
     problem = {"breed": "single_label", "age": "regression", "sex": "single_label"}
     weights = pipeline((images, heads), recipe(), problem=problem).balanced_class_weights()
     assert weights == {"breed": (0.7, 1.75), "age": (), "sex": (1.0, 1.0)}
+
+
+@any_backend
+def test_a_part_may_lack_all_labels_of_a_head(tmp_path):
+    folder, names = photos(tmp_path)
+    cut = len(names) // 2
+    labels = {name: {"breed": CLASSES[i % 2]} for i, name in enumerate(names)}
+    for name in names[:cut]:
+        labels[name] |= {"tags": ["old"], "age": 2.0}
+    parts = {name: "train" if i < cut else "test" for i, name in enumerate(names)}
+    found = load(folder, labels={"labels": labels, "split": parts}, problem=HEADS)
+    assert (found.train_labels["tags"] == 1).all() and (found.train_labels["age"] == 2).all()
+    assert np.isnan(found.test_labels["tags"]).all() and np.isnan(found.test_labels["age"]).all()
+    assert (found.test_labels["breed"] >= 0).all()

@@ -62,8 +62,8 @@ def test_a_test_set_is_no_validation_set_where_both_are_there(tmp_path):
     write(tmp_path, *places[4:], count=3)
     assert sizes(tmp_path, "train", "valid", "val", "validation", "test") == [4, 4, 4, 4, 6]
     assert len(load(tmp_path).test_images) == 6
-    made = recipe(2)
-    made.validation_split = made.test_split = "train[50%:]"  # for sets without these parts
+    half = "train[50%:]"  # for sets without these parts
+    made = recipe(2, validation_split=half, test_split=half)
     assert pipeline(tmp_path, made, "validation").split == "validation"
     assert pipeline(tmp_path, made, "valid").num_examples == 4
 

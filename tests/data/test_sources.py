@@ -30,7 +30,7 @@ def test_npz_folders_archives_and_slices_of_them(tmp_path):
     folder = tmp_path / "folder"
     for part, count in (("train", 20), ("val", 2), ("test", 3)):
         class_folders(folder / part, per_class=count)
-    made = recipe(10, evaluate=Transform((8, 8)))
+    made = recipe(10, Transform((8, 8)))
     sizes = [pipeline(folder, made, part).num_examples for part in ("val", "test")]
     assert sizes == [4, 6]
     parts = [pipeline(folder, made, f"train[{cut}]", training=False) for cut in (":50%", "50%:")]
@@ -41,7 +41,7 @@ def test_npz_folders_archives_and_slices_of_them(tmp_path):
 
 
 def test_the_split_of_digits_does_not_depend_on_the_seed():
-    made = [recipe(evaluate=Transform((8, 8)), seed=seed) for seed in (0, 1)]
+    made = [recipe(train=Transform((8, 8)), seed=seed) for seed in (0, 1)]
     assert_same(*(pipeline("digits", each, "test") for each in made))
 
 
@@ -97,8 +97,7 @@ def test_which_splits_are_for_training():
 
 
 def test_the_recipe_says_what_validation_is_where_the_set_does_not():
-    made = recipe()
-    made.train_split, made.validation_split, made.test_split = "train[:90%]", "train[90%:]", "test"
+    made = recipe(train_split="train[:90%]", validation_split="train[90%:]", test_split="test")
     data = (numbered(50), numbered(7))
     sizes = {None: 45, "validation": 5, "test": 7, "train": 50}
     pipelines = {split: pipeline(data, made, split) for split in sizes}

@@ -87,7 +87,7 @@ def test_a_task_of_vtab_with_its_splits_and_labels(tmp_path, writes):
     ]
     parts = {"train": found[:1000], "validation": found[1000:], "test": found[:5]}
     write_prepared(tmp_path, "clevr", parts, "3.1.0", features={"objects": sizes})
-    made = recipe(50, evaluate=Transform((4, 4)))
+    made = recipe(50)
     train = pipeline("vtab/clevr_count", made, "train800", data_dir=tmp_path)
     assert train.training and (train.num_examples, train.num_classes) == (800, 8)
     test = pipeline("vtab/clevr_count", made, "test", data_dir=tmp_path)

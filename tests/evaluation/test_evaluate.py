@@ -5,7 +5,6 @@ import itertools
 import json
 import re
 import sys
-import types
 import warnings
 import weakref
 
@@ -18,6 +17,7 @@ from sklearn import metrics
 from keras_vit.data import ImageDataset, Transform, pipeline, preprocess
 from keras_vit.evaluation import calibration, confusion_matrix, evaluate, real_accuracy
 from keras_vit.preprocessing import Preprocessing
+from tests.data.pipeline_cases import recipe
 from tests.support import images, refuses, tiny_vit
 
 CLASSES, IMAGES = 7, 23
@@ -122,11 +122,8 @@ def test_tf_data_and_torch_loaders(model, data):
 
 def test_a_pipeline_of_the_library(model, data):
     pixels, labels = (127.5 * (data[0] + 1)).astype("uint8"), data[1]
-    transform = Transform(16, "squash")
-    options = {"mixup": 0.0, "cutmix": 0.0, "seed": 0}
-    recipe = types.SimpleNamespace(batch_size=8, train=transform, eval=transform, **options)
     stored = ImageDataset("set", pixels, labels, pixels, labels, tuple("abcdefg"))
-    batches = pipeline(stored, recipe, "test")
+    batches = pipeline(stored, recipe(8, Transform(16, "squash")), "test")
     same(evaluate(model, batches), evaluate(model, stored))
     assert evaluate(model, batches).confusion.class_names == tuple("abcdefg")
     assert evaluate(model, batches, steps=1).examples == 8

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import types
 
 import keras
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training.checkpoint import changing, sync
+from tests.data.pipeline_cases import recipe
 from tests.support import assert_same, values
 from tests.training import resume_case as case
 from tests.training.resume_case import StopsAt
@@ -188,15 +188,13 @@ def test_a_run_that_a_callback_ended_stays_so_when_it_is_stopped_in_its_last_val
 
 def test_a_pipeline_of_keras_vit(tmp_path):
     from keras_vit.data import Transform, pipeline
-    from keras_vit.data.keras_layers import layer_configs
 
     def batches():
         images = np.random.default_rng(0).uniform(size=(11, 8, 8, 3)).astype("float32")
         train = Transform(8, "pad_random", padding=1, flip=True)
-        recipe = types.SimpleNamespace(batch_size=4, seed=3, train=train, mixup=0.2, cutmix=0.0)
-        recipe.eval = train
-        recipe.augment_layers = layer_configs([keras.layers.RandomFlip()])
-        return pipeline((images, np.arange(11) % 3), recipe, training=True)
+        layers = [keras.layers.RandomFlip()]
+        made = recipe(4, train, seed=3, mixup=0.2, augment_layers=layers)
+        return pipeline((images, np.arange(11) % 3), made, training=True)
 
     def options():
         model = case.fresh(loss="CategoricalCrossentropy")
