@@ -3,8 +3,9 @@
 import dataclasses
 
 from keras_vit.checks import marked
-from keras_vit.weights.files import CheckpointError, read_json
+from keras_vit.weights.files import read_json
 from keras_vit.weights.readers import read_checkpoint
+from keras_vit.weights.reading import CheckpointError
 
 MOST_NAMES = 20  # of classes that a card lists
 

@@ -11,7 +11,7 @@ from keras_vit.weights import evidence as sources
 from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.canonical import Canonical
 from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Evidence
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
 ANY = "any"  # of the values that a format holds
@@ -54,8 +54,8 @@ class Family:
     # Field -> values that the format has a place for, and that the library computes with, where
     # that is not `ANY`. A field of `Extensions` that is not here, and `position_at`, have a
     # place only as in the paper.
-    holds: dict = dataclasses.field(default_factory=dict)
-    computes: dict = dataclasses.field(default_factory=dict)
+    can_store: dict = dataclasses.field(default_factory=dict)
+    can_compute: dict = dataclasses.field(default_factory=dict)
 
     # ---- reading
 
@@ -218,7 +218,7 @@ class Family:
 
     def impossible(self, model):
         """What of a model the format has no place for, as texts."""
-        v, places = model.variant, self.holds
+        v, places = model.variant, self.can_store
         if isinstance(v, Extensions):
             paper = {name: (value,) for name, value in vars(Extensions()).items()}
             at_input = {} if v.position == "none" else {"position_at": ("input",)}
@@ -227,7 +227,7 @@ class Family:
 
     def obstacles(self, model):
         """What of a model the library of the family computes otherwise, as texts."""
-        return differing(model.variant, self.computes)
+        return differing(model.variant, self.can_compute)
 
 
 def nearest(names, families):

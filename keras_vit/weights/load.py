@@ -22,8 +22,8 @@ from keras_vit.models.surgery import building_arguments
 from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.assign import FITTING, LoadReport, assign
 from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.readers import read
+from keras_vit.weights.reading import CheckpointError
 
 
 def load_weights(

@@ -8,7 +8,6 @@ from keras_vit.weights.canonical import Source
 from keras_vit.weights.evidence import CATALOGUE
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import (
     aimv2,
     big_vision,
@@ -28,7 +27,7 @@ from keras_vit.weights.formats import (
 from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import locate
 from keras_vit.weights.parts import find_model
-from keras_vit.weights.reading import check_architecture
+from keras_vit.weights.reading import CheckpointError, check_architecture
 
 # No two recognise the same file, but for timm's and the last, whose names official ones and
 # big_vision share, and which come after these.

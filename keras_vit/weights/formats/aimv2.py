@@ -84,7 +84,7 @@ FAMILY = Aimv2(
     ),
     defaults={**vision_towers.DEFAULTS, "activation": "silu"},
     config={**vision_towers.SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
-    holds={
+    can_store={
         **vision_towers.HOLDS,
         "class_token": (False,),
         "pool": ("probe", "mean", None),

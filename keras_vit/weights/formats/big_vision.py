@@ -14,8 +14,8 @@ from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
 from keras_vit.weights.evidence import POSITION, grid_for, shape_of
 from keras_vit.weights.family import Family
-from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.formats import google
+from keras_vit.weights.reading import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.tables import SAME, Layout, Table
 
 PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/", "")

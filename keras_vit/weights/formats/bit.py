@@ -18,8 +18,8 @@ from keras_vit.weights.architecture import ROOT, resnet_of, units_of
 from keras_vit.weights.canonical import Canonical
 from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Evidence
 from keras_vit.weights.family import Family, reasons
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import google, huggingface, timm
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
 UNIT_PATH = "stage_{s}_unit_{u}/"
@@ -85,8 +85,8 @@ BIG_TRANSFER = BiTFamily(
         ("resnet/head/conv2d/bias", "head/bias", SAME),
     ),
     defaults={"numerics": "bit"},
-    holds={"version": ("v2",)},
-    computes={"numerics": ("bit",)},
+    can_store={"version": ("v2",)},
+    can_compute={"numerics": ("bit",)},
 )
 
 
@@ -171,8 +171,8 @@ TIMM = Timm(
         ("head.fc.bias", "head/bias", SAME),
     ),
     defaults={"numerics": "timm"},
-    computes=AS_BIT,
-    holds={"version": ("v2",)},
+    can_compute=AS_BIT,
+    can_store={"version": ("v2",)},
 )
 
 
@@ -256,7 +256,7 @@ HUGGING_FACE = HuggingFace(
         *tables.torch_linear("classifier.1", "head"),
     ),
     defaults={"numerics": "timm"},
-    computes=AS_BIT,
+    can_compute=AS_BIT,
 )
 
 

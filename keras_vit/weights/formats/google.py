@@ -7,8 +7,8 @@ published one is written.
 A row of `ROWS` is (name in the file, path of the model's variable, `Layout` of the array); of
 `[2|1]` both are read and the first is written. The loops that apply the rows to each array of a
 file are `Table.read` and `Table.write` in weights/tables.py. What arrays do not tell is in
-`defaults`, or in a `config.json`. `holds` are values that a file can have, `computes` those that
-the authors' code has.
+`defaults`, or in a `config.json`. `can_store` are the values that a file can have,
+`can_compute` those that the authors' code has.
 """
 
 from keras_vit.models.resize_weights import PROJECTION
@@ -72,8 +72,8 @@ FAMILY = Google(
         ),
         "image": "image_size",
     },
-    holds={"pool": ("token", "mean", "first", None), "registers": (0,)},
-    computes={
+    can_store={"pool": ("token", "mean", "first", None), "registers": (0,)},
+    can_compute={
         "pool": ("token", "mean", None),  # "first" is of big_vision alone
         "gelu": ("tanh",),
         "epsilon": (1e-6,),

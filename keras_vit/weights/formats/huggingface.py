@@ -169,7 +169,7 @@ FAMILY = HuggingFace(
         "stem_numerics": "timm",
     },
     config={**SETTINGS, "qkv_bias": "qkv_bias"},
-    holds={**HOLDS, "class_token": (True,), "pool": ("token", "mean", None)},
+    can_store={**HOLDS, "class_token": (True,), "pool": ("token", "mean", None)},
     has_pooler=True,
 )
 

@@ -11,8 +11,8 @@ import re
 from keras_vit.weights import tables
 from keras_vit.weights.evidence import POSITION, relative_table
 from keras_vit.weights.family import ANY, like, reasons, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import SAME, Table
 
 BLOCK = huggingface.BLOCK
@@ -141,7 +141,7 @@ BEIT = Beit(
         "use_mean_pooling": ("pool", {True: "mean", False: "token"}),
         "layer_scale_init_value": "layer_scale",
     },
-    holds={
+    can_store={
         **huggingface.HOLDS,
         "class_token": (True,),
         "representation_size": (None,),
@@ -177,7 +177,7 @@ DEIT = like(
         *tables.torch_norm("layernorm", "norm"),
         *tables.torch_linear("pooler.dense", "pre_logits"),
     ),
-    holds={**huggingface.FAMILY.holds, "registers": (0, 1), "distillation": ANY},
+    can_store={**huggingface.FAMILY.can_store, "registers": (0, 1), "distillation": ANY},
     model_types=("deit",),
     model_type="deit",
     title="DeiT",
@@ -190,7 +190,7 @@ IJEPA = dataclasses.replace(
     model_type="ijepa",
     title="IJepa",
     head_pools=("mean",),
-    holds={
+    can_store={
         **huggingface.HOLDS,
         "class_token": (False,),
         "pool": ("mean", None),
@@ -199,6 +199,6 @@ IJEPA = dataclasses.replace(
     },
 )
 # SigLIP may be all else, but has the other GELU; what it cannot hold, IJEPA itself may.
-IJEPA_ERF = dataclasses.replace(IJEPA, holds={**IJEPA.holds, "gelu": ("erf",)})
+IJEPA_ERF = dataclasses.replace(IJEPA, can_store={**IJEPA.can_store, "gelu": ("erf",)})
 FAMILIES = (BEIT, DEIT)
 WRITERS = (BEIT, DEIT, IJEPA_ERF)

@@ -9,7 +9,8 @@ model's variable, in `canonical.arrays`; to write, the row is read from right to
 `layerscale_value` of `config.json` becomes the argument `layer_scale` in `canonical.evidence`,
 which keeps of each argument the source that counts most. `parts` are arrays that are there just
 where a key of the config is true. `complete` decides what is still open: `evidence.settle(SOURCE,
-field=value)` sets an argument whoever says otherwise. `holds` are the values that can be written.
+field=value)` sets an argument whoever says otherwise. `can_store` are the values that can be
+written.
 """
 
 import dataclasses
@@ -21,8 +22,8 @@ from keras_vit.weights import tables
 from keras_vit.weights.architecture import QKV, smallest_fitting
 from keras_vit.weights.evidence import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, reasons, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"
@@ -213,7 +214,7 @@ def _dinov2(is_gated, registers):
             "layerscale_value": "layer_scale",
             **({"num_register_tokens": "registers"} if registers else {}),
         },
-        holds={
+        can_store={
             **HOLDS,
             "position": huggingface.TABLES,
             "pool": ("token", "token_mean", None),
@@ -248,7 +249,13 @@ DINOV3 = Dinov3(
         "layerscale_value": "layer_scale",
         "rope_theta": "rotary",
     },
-    holds={**HOLDS, "position": ("none",), "rotary": ANY, "biases": ANY, "pool": ("token", None)},
+    can_store={
+        **HOLDS,
+        "position": ("none",),
+        "rotary": ANY,
+        "biases": ANY,
+        "pool": ("token", None),
+    },
     model_types=("dinov3_vit",),
     parts={
         **{f"{part}_bias": f"block_0/attention/{part}/bias" for part in PARTS[:3]},

@@ -11,11 +11,11 @@ from typing import Any
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.weights.assign import fitting_plan
 from keras_vit.weights.evidence import shape_of
-from keras_vit.weights.files import CheckpointError, open_checkpoint
+from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats.vision_towers import SIGLIP
 from keras_vit.weights.locate import locate
 from keras_vit.weights.readers import file_of
-from keras_vit.weights.reading import expect
+from keras_vit.weights.reading import CheckpointError, expect
 
 KERNEL = "embeddings.patch_embedding.weight"
 # Of `Siglip2VisionConfig`, which a config does not repeat.

@@ -9,9 +9,9 @@ import pathlib
 import re
 
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.files import CheckpointError, open_checkpoint, read_json
+from keras_vit.weights.files import open_checkpoint, read_json
 from keras_vit.weights.parts import find_model
-from keras_vit.weights.reading import reading, require
+from keras_vit.weights.reading import CheckpointError, reading, require
 from keras_vit.weights.tables import shortened
 
 CONFIG = "adapter_config.json"

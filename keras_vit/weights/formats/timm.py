@@ -13,10 +13,10 @@ from keras_vit.preprocessing import TIMM
 from keras_vit.weights import evidence as sources
 from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import Family, reasons, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
 from keras_vit.weights.huggingface_images import config_of
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import Table, key_of
 
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}

@@ -261,8 +261,8 @@ BEIT_HOLDS = {
 }
 EVA_KEYS = {**KEYS, "class_token": "class_token", "num_reg_tokens": "registers"}
 WRITERS = (
-    _writer(VisionTransformerWriter, holds=HOLDS, computes=AS_TIMM),
-    _writer(ParallelWriter, *timm_arrays.PARALLEL, holds=PARALLEL_HOLDS, computes=AS_TIMM),
-    _writer(EvaWriter, *timm_arrays.EVA, holds=EVA_HOLDS, computes=ERF, config=EVA_KEYS),
-    _writer(BeitWriter, *timm_arrays.BEIT, holds=BEIT_HOLDS, computes=ERF, config=KEYS),
+    _writer(VisionTransformerWriter, can_store=HOLDS, can_compute=AS_TIMM),
+    _writer(ParallelWriter, *timm_arrays.PARALLEL, can_store=PARALLEL_HOLDS, can_compute=AS_TIMM),
+    _writer(EvaWriter, *timm_arrays.EVA, can_store=EVA_HOLDS, can_compute=ERF, config=EVA_KEYS),
+    _writer(BeitWriter, *timm_arrays.BEIT, can_store=BEIT_HOLDS, can_compute=ERF, config=KEYS),
 )

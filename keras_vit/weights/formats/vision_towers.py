@@ -6,7 +6,7 @@ not say has the value that its class gives it. A classifier stands on the mean o
 CLIP on that of the last block, in SigLIP on that of the last norm, and their poolings are not used.
 
 The docstring of huggingface_dino.py tells what `sign`, `table`, `config`, `parts`, `complete` and
-`holds` of a family are.
+`can_store` of a family are.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ import numpy as np
 from keras_vit.weights import tables
 from keras_vit.weights.evidence import POSITION, UNREPORTED
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
 
 BLOCK = "encoder.layers.{i}."
@@ -216,7 +216,7 @@ CLIP = Clip(
     ),
     defaults={**DEFAULTS, "activation": "quick_gelu"},
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
-    holds={
+    can_store={
         **HOLDS,
         "class_token": (True,),
         "qkv_bias": (True,),
@@ -241,5 +241,5 @@ SIGLIP = Siglip(
     ),
     defaults={**DEFAULTS, "activation": "gelu_tanh", "gelu": "tanh", "epsilon": 1e-6},
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
-    holds={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
+    can_store={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
 )
