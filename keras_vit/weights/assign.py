@@ -219,7 +219,7 @@ def _names(names, limit=6):
 
 def report_of(plan, model, canonical):
     """The `LoadReport` of a `Plan` that was carried out."""
-    in_file, in_model = canonical.evidence, model.variant
+    in_file, in_model = canonical.arguments, model.variant
     fields = [n for n in marked(type(in_model), "compared") if n in in_file]
     values = {**in_file, "preprocessing": str(canonical.preprocessing)}
     source = canonical.source
@@ -260,7 +260,7 @@ def misfit(plan, model, canonical, advice):
 
 def _likely_cause(model, canonical):
     """Which two architectures do not fit, in the terms of the paper."""
-    in_file, in_model = canonical.evidence, {**vars(model.variant), "channels": model.channels}
+    in_file, in_model = canonical.arguments, {**vars(model.variant), "channels": model.channels}
     if canonical.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
         return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
     differing = [

@@ -31,7 +31,7 @@ def build_and_load(variant, weights, options):
     of_row = {n: getattr(row, n) for n in names if name == "VisionTransformer"}
     known = {**of_row, **computed_positions(row), **options}
     canonical = read(weights, known)
-    of_file = canonical.evidence
+    of_file = canonical.arguments
     inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
     model = MODELS[name](variant, **{**inherited, **building_arguments(options)})
     assign(model, fit_to_model(canonical, model, options.get("interpolation")))

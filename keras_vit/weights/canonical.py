@@ -2,7 +2,8 @@
 
 Canonical names are the variable paths of the models, such as `block_0/mlp/dense_1/kernel`, and
 canonical arrays have the shapes of these variables. `keras_vit.weights.architecture` reads the
-architecture from their shapes, and `keras_vit.weights.evidence` decides what these leave open.
+architecture from their shapes, and `keras_vit.weights.model_arguments` decides what these leave
+open.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights.evidence import POSITION, Evidence
+from keras_vit.weights.model_arguments import POSITION, Arguments
 from keras_vit.weights.reading import CheckpointError
 
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
@@ -35,14 +36,14 @@ class Source:
 
 
 @dataclasses.dataclass
-class Canonical:
+class CanonicalCheckpoint:
     """A checkpoint in canonical form.
 
     Attributes:
         family: whose format it is.
         arrays: canonical name -> array, in the shape of the variable.
         origin: canonical name -> name in the file.
-        evidence: the architecture, as arguments of the model's class; the image size is that of
+        arguments: the architecture, as arguments of the model's class; the image size is that of
             the positions.
         ignored: names in the file that are no part of the model, such as those of a text tower.
         preprocessing, class_names: what the model keeps with the weights, and with the head.
@@ -55,7 +56,7 @@ class Canonical:
     family: str
     arrays: dict
     origin: dict
-    evidence: Evidence
+    arguments: Arguments
     ignored: tuple = ()
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
@@ -71,7 +72,7 @@ class Canonical:
         """
         self.preprocessing, self.ignored = recipe, (*beyond_recipe, *self.ignored)
         if not config:
-            self.evidence.assumed["preprocessing"] = IMAGES
+            self.arguments.assumed["preprocessing"] = IMAGES
 
     def replace_array(self, name, array, method):
         """Replaces an array by one of another shape, and reports it."""

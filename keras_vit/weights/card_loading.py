@@ -85,7 +85,7 @@ def _what_the_file_lacks(model, file):
     else:
         return [], [], remark + "Give the arguments above that the error asks for.\n\n"
     compared = [*marked(type(v), "compared"), "image_size"]
-    names += [n for n in compared if read.evidence.get(n, fields[n]) != fields[n]]
+    names += [n for n in compared if read.arguments.get(n, fields[n]) != fields[n]]
     lines = []
     if read.preprocessing != model.preprocessing:
         lines.append(f"model.preprocessing = keras_vit.{model.preprocessing!r}")

@@ -7,10 +7,10 @@ from keras_vit.extensions import Extensions, get_rotary
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import architecture
-from keras_vit.weights import evidence as sources
+from keras_vit.weights import model_arguments as sources
 from keras_vit.weights.architecture import ROOT
-from keras_vit.weights.canonical import Canonical
-from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Evidence
+from keras_vit.weights.canonical import CanonicalCheckpoint
+from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments
 from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
@@ -46,7 +46,7 @@ class Family:
     model_types: tuple = ()
     # Key of config.json -> an array that is there just where its value is true: its canonical name
     # or that in the file.
-    parts: dict = dataclasses.field(default_factory=dict)
+    arrays_by_key: dict = dataclasses.field(default_factory=dict)
     # Whether a config.json that contradicts the arrays is an error; if not, it is of another model
     # and not read.
     needs_config: bool = False
@@ -105,29 +105,29 @@ class Family:
         return tower
 
     def read(self, contents, caller):
-        """The `Canonical` of a `Contents`, for a dict of arguments that a caller gave."""
+        """The `CanonicalCheckpoint` of a `Contents`, for a dict of arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
-        evidence = Evidence(caller)
-        evidence.add(ARRAYS, **architecture.architecture_of(arrays, self.name, self.optional))
-        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, evidence["width"])
+        arguments = Arguments(caller)
+        arguments.add(ARRAYS, **architecture.architecture_of(arrays, self.name, self.optional))
+        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
         if not self.joined_heads:
-            evidence.add(ARRAYS, num_heads=architecture.heads_of(arrays))
-        canonical = Canonical(self.name, arrays, origin, evidence, ignored)
+            arguments.add(ARRAYS, num_heads=architecture.heads_of(arrays))
+        canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
         canonical.preprocessing = self.preprocessing
-        self.take_config(contents, evidence)
-        self.check_parts(origin, evidence.config)
+        self.take_config(contents, arguments)
+        self.check_parts(origin, arguments.config)
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:
                 why = None if field in configurable else UNREPORTED
-                evidence.add(CUSTOM, why, **{field: value})
+                arguments.add(CUSTOM, why, **{field: value})
         self.complete(canonical, contents)
         if self.joined_heads:
-            sources.settle_heads(evidence)
-            split_heads(arrays, evidence["num_heads"], evidence.get("pool_heads"))
-        sources.settle_position(canonical)
-        sources.settle_image_size(canonical)
-        evidence["rotary"] = get_rotary(evidence["rotary"])
+            sources.infer_heads(arguments)
+            split_heads(arrays, arguments["num_heads"], arguments.get("pool_heads"))
+        sources.infer_position(canonical)
+        sources.infer_image_size(canonical)
+        arguments["rotary"] = get_rotary(arguments["rotary"])
         return canonical
 
     def settings(self):
@@ -139,18 +139,18 @@ class Family:
         """The config.json beside the arrays as one dict."""
         return contents.config
 
-    def take_config(self, contents, evidence):
+    def take_config(self, contents, arguments):
         """Adds what the config.json beside the arrays says, unless it is of another model."""
-        config = evidence.config = self.flat_config(contents)
+        config = arguments.config = self.flat_config(contents)
         rows = [row for row in self.settings() if row[0] in config]
         # The load report names first what has a default.
         rows.sort(key=lambda row: (*self.defaults, row[1]).index(row[1]))
-        if wrong := evidence.contradictions({key: field for key, field, _ in rows}):
+        if wrong := arguments.contradictions({key: field for key, field, _ in rows}):
             if self.needs_config:
                 raise CheckpointError(
                     f"The config.json is of another model; (config, file) differ in {wrong}."
                 )
-            evidence.config = {}
+            arguments.config = {}
             return
         for key, field, meanings in rows:
             value = config[key]
@@ -162,11 +162,11 @@ class Family:
                     raise unsupported(what, f"; expected one of {list(meanings)}")
                 value = meanings[value]
             # Attention pooling and a LayerScale show in the arrays, whatever a config says.
-            is_map = field == "pool" and evidence["pool"] in ("map", "probe")
-            lacks_scale = field == "layer_scale" and not (value and evidence["layer_scale"])
-            if not (field is None or evidence.is_shown(field) or is_map or lacks_scale):
+            is_map = field == "pool" and arguments["pool"] in ("map", "probe")
+            lacks_scale = field == "layer_scale" and not (value and arguments["layer_scale"])
+            if not (field is None or arguments.is_shown(field) or is_map or lacks_scale):
                 silent = field in ("layer_scale", "position")
-                evidence.add(CONFIG, UNREPORTED if silent else None, **{field: value})
+                arguments.add(CONFIG, UNREPORTED if silent else None, **{field: value})
 
     def check_parts(self, origin, config):
         """Raises a CheckpointError where the arrays are not those of the model of a config.
@@ -175,7 +175,7 @@ class Family:
         believed only where each array has a use in its model, and none is missing there.
         """
         texts = []
-        for key, part in self.parts.items():
+        for key, part in self.arrays_by_key.items():
             names = [name for path, name in origin.items() if part in (path, name)]
             if key in config and bool(config[key]) != bool(names):
                 has = repr(names[0]) if names else f"no {part!r}"
@@ -189,7 +189,7 @@ class Family:
             )
 
     def complete(self, canonical, contents):
-        """What is special in a family; changes `canonical` and its evidence."""
+        """What is special in a family; changes `canonical` and its arguments."""
 
     # ---- writing
 
@@ -216,7 +216,7 @@ class Family:
         """Name of a file beside the arrays -> what it says, as a dict."""
         return {}
 
-    def impossible(self, model):
+    def not_storable(self, model):
         """What of a model the format has no place for, as texts."""
         v, places = model.variant, self.can_store
         if isinstance(v, Extensions):
@@ -225,7 +225,7 @@ class Family:
             places = {**paper, **at_input, **places}
         return differing(v, places)
 
-    def obstacles(self, model):
+    def not_computable(self, model):
         """What of a model the library of the family computes otherwise, as texts."""
         return differing(model.variant, self.can_compute)
 

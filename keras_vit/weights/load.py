@@ -1,8 +1,8 @@
 """Published checkpoints into models: read -> fit to the model -> assign -> report.
 
 `read` finds the file, downloads it if it must, tells its format by the names of its arrays, and
-brings it into one form, a `Canonical`: its arrays by the paths of the model's variables, and the
-arguments of the model that they are of. In Google's ViT-B_16.npz, for example,
+brings it into one form, a `CanonicalCheckpoint`: its arrays by the paths of the model's variables,
+and the arguments of the model that they are of. In Google's ViT-B_16.npz, for example,
 `Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel` is `block_0/mlp/dense_1/kernel`, by a row of
 `formats/google.py`. `Transformer/posembed_input/pos_embedding`, of 14 x 14 + 1 tokens, is fitted to
 24 x 24 + 1 for a model of 384 pixels.
@@ -21,7 +21,7 @@ from keras_vit.models.resize_weights import POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
 from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.assign import FITTING, LoadReport, assign
-from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
+from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
 from keras_vit.weights.readers import read
 from keras_vit.weights.reading import CheckpointError
 
@@ -106,7 +106,7 @@ def from_checkpoint(
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
     checkpoint = read(weights, {**overrides, "file_image_size": file_image_size}, prefix)
-    arguments = {**checkpoint.evidence, **building_arguments(overrides)}
+    arguments = {**checkpoint.arguments, **building_arguments(overrides)}
     model = MODELS[checkpoint.model](**arguments)
     checkpoint = fit_to_model(
         checkpoint, model, overrides.get("interpolation"), fit_patch_size="patch_size" in overrides
@@ -119,7 +119,7 @@ def from_checkpoint(
 
 
 def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
-    """A copy of a `Canonical` with patches, positions and channels in the sizes of a model.
+    """A copy of a checkpoint with patches, positions and channels in the sizes of a model.
 
     `interpolation` is as in `load_weights`, and `fit_patch_size` as `resize_patches` there. The
     head is left to `assign`, which leaves out one for other classes.
@@ -141,17 +141,17 @@ def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
         if fit_patch_size:
             _fit_patches(checkpoint, model.variant)
         _fit_positions(checkpoint, model, interpolation)
-    if checkpoint.evidence["channels"] == 3 and model.channels != 3:
+    if checkpoint.arguments["channels"] == 3 and model.channels != 3:
         _fit_channels(checkpoint, model.channels)
     return checkpoint
 
 
 def _fit_patches(checkpoint, variant):
-    old_size, new_size = checkpoint.evidence["patch_size"], variant.patch_size
+    old_size, new_size = checkpoint.arguments["patch_size"], variant.patch_size
     if old_size == new_size:
         return
     # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
-    flexible = checkpoint.evidence["interpolation"] == "bilinear_antialias"
+    flexible = checkpoint.arguments["interpolation"] == "bilinear_antialias"
     method = "bilinear" if flexible else "bicubic"
     kernel = sizes.resize_patches(checkpoint.arrays[PROJECTION], old_size, new_size, method)
     checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
@@ -162,7 +162,7 @@ def _fit_positions(checkpoint, model, interpolation):
 
     Positions of another scheme are left to `assign`, which reports that they do not fit.
     """
-    of_file, v = checkpoint.evidence, model.variant
+    of_file, v = checkpoint.arguments, model.variant
     tokens = learned_tokens(of_file)
     has_grid = v.position in ("learned_1d", "relative_2d")
     if not has_grid or of_file["position"] != v.position or tokens != v.learned_tokens:

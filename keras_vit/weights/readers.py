@@ -5,7 +5,6 @@ import dataclasses
 from keras_vit.checks import pair
 from keras_vit.variants import VARIANTS
 from keras_vit.weights.canonical import Source
-from keras_vit.weights.evidence import CATALOGUE
 from keras_vit.weights.family import nearest
 from keras_vit.weights.fetch import DownloadError, fetch
 from keras_vit.weights.formats import (
@@ -26,7 +25,8 @@ from keras_vit.weights.formats import (
 )
 from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import locate
-from keras_vit.weights.parts import find_model
+from keras_vit.weights.model_arguments import CATALOGUE
+from keras_vit.weights.prefixes import find_model
 from keras_vit.weights.reading import CheckpointError, check_architecture
 
 # No two recognise the same file, but for timm's and the last, whose names official ones and
@@ -61,7 +61,7 @@ def file_of(source, record):
 
 
 def read(weights, known, prefix=None):
-    """The `Canonical` of a path, URL or name, with what the catalogue says of it.
+    """The `CanonicalCheckpoint` of a path, URL or name, with what the catalogue says of it.
 
     `known` is a dict of arguments that a caller gave, or that the model to be filled has.
     """
@@ -76,8 +76,8 @@ def read(weights, known, prefix=None):
     canonical.source = dataclasses.replace(canonical.source, **names)
     canonical.preprocessing = record.preprocessing or canonical.preprocessing
     # The catalogue says it, or that it is the usual one.
-    canonical.evidence.assumed.pop("preprocessing", None)
-    canonical.evidence.add(CATALOGUE, **dict(record.overrides))
+    canonical.arguments.assumed.pop("preprocessing", None)
+    canonical.arguments.add(CATALOGUE, **dict(record.overrides))
     return canonical
 
 
@@ -89,7 +89,7 @@ def image_size_of(weights):
     _, record = locate(weights)
     if record is not None and record.image_size:
         return pair(record.image_size, "image_size")
-    return read(weights, known={}).evidence["image_size"]
+    return read(weights, known={}).arguments["image_size"]
 
 
 def unfetched(weights):
@@ -110,7 +110,7 @@ def computed_positions(row):
 
 
 def read_checkpoint(path, known, prefix=None):
-    """The `Canonical` of a file or folder of any family, told by the names of its arrays."""
+    """A checkpoint from a file or folder of any family, told by the names of its arrays."""
     (contents, base), path = peft.open_model(path, FAMILIES), str(path)
     try:
         part = find_model(contents.arrays, FAMILIES, prefix)

@@ -94,7 +94,7 @@ def check_architecture(canonical):
 
     A config may say anything, and an array may have a shape that no other array confirms.
     """
-    arguments = canonical.evidence
+    arguments = canonical.arguments
     positive_int(arguments["channels"], "channels")
     size = pair(arguments["image_size"], "image_size")
     require(max(size) <= MAX_SIDE, f"image_size={size} is above {MAX_SIDE} pixels.")

@@ -13,8 +13,8 @@ file are `Table.read` and `Table.write` in weights/tables.py. What arrays do not
 
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import Family, reasons
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 
 BLOCK = "Transformer/encoderblock_{i}/"
@@ -47,11 +47,11 @@ ROWS = (
 
 
 class Google(Family):
-    def obstacles(self, model):
+    def not_computable(self, model):
         """As of every family, and the mean, which the authors take over the class token too."""
         v = model.variant
         mixed = v.pool == "mean" and v.class_token
-        return super().obstacles(model) + reasons({"pool='mean' with a class token": mixed})
+        return super().not_computable(model) + reasons({"pool='mean' with a class token": mixed})
 
 
 FAMILY = Google(

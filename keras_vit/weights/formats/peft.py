@@ -10,7 +10,7 @@ import re
 
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import open_checkpoint, read_json
-from keras_vit.weights.parts import find_model
+from keras_vit.weights.prefixes import find_model
 from keras_vit.weights.reading import CheckpointError, reading, require
 from keras_vit.weights.tables import shortened
 
@@ -73,7 +73,7 @@ def open_model(path, families):
 
 
 def _merged(model, adapter, settings, path):
-    """The arrays of a model, a `Part`, with those of an adapter in them."""
+    """The arrays of a model, a `ModelInFile`, with those of an adapter in them."""
     arrays, family, pairs, others = dict(model.arrays), model.family, {}, {}
     origin = family.arrays_of(model.arrays)[1] if family else {}
 

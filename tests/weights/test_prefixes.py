@@ -279,4 +279,4 @@ def test_the_heads_of_moco_s_small_model(tmp_path):
             tmp_path / "model.safetensors", {prefix + name: a for name, a in arrays.items()}
         )
         found = read_checkpoint(tmp_path / "model.safetensors", {})
-        assert found.evidence["num_heads"] == heads
+        assert found.arguments["num_heads"] == heads

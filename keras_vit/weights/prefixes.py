@@ -29,7 +29,7 @@ WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_m
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class ModelInFile:
     """The model of a file, as the names of its arrays tell.
 
     Attributes:
@@ -70,7 +70,7 @@ class Part:
 
 
 def find_model(arrays, families, prefix=None):
-    """The `Part` of a file that is a model; `prefix` says what the names of its arrays begin with.
+    """The `ModelInFile` of a file that is a model; `prefix` says what the names of its arrays begin with.
 
     Raises:
         CheckpointError: nothing begins with `prefix`, or there are several models.
@@ -89,9 +89,9 @@ def find_model(arrays, families, prefix=None):
         inside = bare if len(bare) == len(inside) else inside
         named = {name: arrays[stored] for name, stored in inside.items()}
         recognised = (f for f in families if f.recognises(named))
-        authors = (f for f in trained if Part(f, named, inside).is_whole)
+        authors = (f for f in trained if ModelInFile(f, named, inside).is_whole)
         family = next(itertools.chain(authors, recognised), None)
-        return Part(family, named, inside, place)
+        return ModelInFile(family, named, inside, place)
 
     whole = part(_ended("" if prefix is None else prefix, arrays))
     if whole.is_whole:
