@@ -63,8 +63,9 @@ def resize_patches(
 ) -> np.ndarray:
     """Patch kernels for patches of another size: FlexiViT's pseudo-inverse resize.
 
-    The new kernel w' is the one for which the new patches' tokens are the old ones' as well as can
-    be: w' = (Rᵀ)⁺ w, where R resizes a patch from the old size to the new (Beyer et al., 2023).
+    The new kernel w' minimises the difference between the tokens of the resized patches and those
+    of the original ones: w' = (Rᵀ)⁺ w, where the matrix R resizes a patch from the old size to the
+    new (Beyer et al., 2023).
 
     Shapes: (old P²·C, width) -> (new P²·C, width).
 

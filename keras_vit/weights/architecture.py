@@ -22,7 +22,7 @@ QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
 
 def architecture_of(arrays, family, optional=()):
     """Arguments of `VisionTransformer`; of `REQUIRED` the names in `optional` may be missing."""
-    blocks = {int(name.split("/")[0][6:]) for name in arrays if name.startswith("block_")}
+    blocks = {int(match[1]) for name in arrays if (match := re.match(r"block_(\d+)/", name))}
     missing = sorted(set(REQUIRED) - set(arrays) - set(optional))
     if missing or blocks != set(range(len(blocks))):
         raise CheckpointError(
@@ -82,6 +82,7 @@ def extensions_of(arrays):
         "patch_norm": norm_of(arrays, "patch_encoder/norm"),
         "pre_norm": pre_norm,
         "final_norm": "norm/gamma" in arrays,
+        # No model has other biases: as one of "all" it lacks some, which `assign` names.
         "biases": next((name for name, row in BIASES.items() if set(row) == biased), "all"),
         # Authors leave this bias out only in front of a norm, which would take it away again.
         "patch_bias": "patch_encoder/projection/bias" in arrays or pre_norm is None,

@@ -66,9 +66,9 @@ def assign(model, canonical, fresh_head=False, advice=FITTING):
     plan = fitting_plan(model, canonical, variables=variables, fresh_head=fresh_head, advice=advice)
     for path, value in plan.values.items():
         variables[path].assign(value)
-    model.preprocessing, model.weights_from = canonical.preprocessing, canonical.source.name or None
+    model.preprocessing, model.weights_from = canonical.preprocessing, canonical.name or None
     if HEAD[0] in plan.values:
-        model.class_names, model.label_set = canonical.class_names, canonical.source.label_set
+        model.class_names, model.label_set = canonical.class_names, canonical.label_set
         model.reading = canonical.reading or model.reading
     model.load_report = report_of(plan, model, canonical=canonical)
     return model.load_report
@@ -86,7 +86,7 @@ def fitting_plan(model, canonical, variables, fresh_head=False, advice=FITTING):
     ]
     if strange:
         raise CheckpointError(
-            f"The checkpoint {canonical.source.path!r} has NaN or infinite values in "
+            f"The checkpoint {canonical.path!r} has NaN or infinite values in "
             f"{shortened(strange)}, as they are or in the precision of the model; nothing was "
             "loaded. The training that wrote it diverged, or the file is damaged."
         )
@@ -222,7 +222,6 @@ def report_of(plan, model, canonical):
     in_file, in_model = canonical.arguments, model.variant
     fields = [n for n in marked(type(in_model), "compared") if n in in_file]
     values = {**in_file, "preprocessing": str(canonical.preprocessing)}
-    source = canonical.source
     return LoadReport(
         loaded=tuple(plan.values),
         initial=plan.initial,
@@ -236,9 +235,9 @@ def report_of(plan, model, canonical):
             if in_file[n] != getattr(in_model, n)
         ),
         family=canonical.family,
-        path=source.path,
-        prefix=source.prefix,
-        others=source.others,
+        path=canonical.path,
+        prefix=canonical.prefix,
+        others=canonical.others,
     )
 
 
@@ -250,7 +249,7 @@ def misfit(plan, model, canonical, advice):
         for path, (in_file, in_model) in plan.misshapen.items()
     ]
     return CheckpointError(
-        f"The checkpoint {canonical.source.path!r} does not fit the model {model.name!r}; "
+        f"The checkpoint {canonical.path!r} does not fit the model {model.name!r}; "
         f"nothing was loaded. {_likely_cause(model, canonical)}{advice}\n"
         f"  In the model only: {shortened(plan.missing, 6)}\n"
         f"  In the file only: {shortened(unused, 6)}\n"

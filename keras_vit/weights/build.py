@@ -7,9 +7,8 @@ from keras_vit.models.origin import argument_names
 from keras_vit.models.surgery import building_arguments
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights.assign import assign
-from keras_vit.weights.load import fit_to_model
+from keras_vit.weights.load import computed_positions, fit_to_model, read
 from keras_vit.weights.locate import SIZE, locate, published_for
-from keras_vit.weights.readers import computed_positions, read
 
 
 def build_and_load(variant, weights, options):

@@ -18,23 +18,6 @@ from keras_vit.weights.reading import CheckpointError
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """Where a checkpoint comes from.
-
-    Attributes:
-        path, prefix, others: as in `LoadReport`.
-        name: what the model keeps of it: a name of the catalogue, a URL, or that of a local file.
-        label_set: whose order the classes follow, as the catalogue says it.
-    """
-
-    path: str = ""
-    name: str = ""
-    label_set: str | None = None
-    prefix: str = ""
-    others: tuple = ()
-
-
 @dataclasses.dataclass
 class CanonicalCheckpoint:
     """A checkpoint in canonical form.
@@ -50,7 +33,9 @@ class CanonicalCheckpoint:
         reading: how outputs are read, as in `keras_vit.outputs`.
         model: the name of the class of the architecture.
         resized: a row of `LoadReport.resized` for each array that was fitted to a model.
-        source: where it comes from.
+        path, prefix, others: as in `LoadReport`.
+        name: what the model keeps of it: a name of the catalogue, a URL, or that of a local file.
+        label_set: whose order the classes follow, as the catalogue says it.
     """
 
     family: str
@@ -63,7 +48,11 @@ class CanonicalCheckpoint:
     reading: str | None = None
     model: str = "VisionTransformer"
     resized: tuple = ()
-    source: Source = Source()
+    path: str = ""
+    prefix: str = ""
+    others: tuple = ()
+    name: str = ""
+    label_set: str | None = None
 
     def set_preprocessing(self, recipe, beyond_recipe, config):
         """Sets how images are prepared; the report names `beyond_recipe`, what no recipe can say.

@@ -4,7 +4,7 @@ import dataclasses
 
 from keras_vit.checks import marked
 from keras_vit.weights.files import read_json
-from keras_vit.weights.readers import read_checkpoint
+from keras_vit.weights.load import read_file
 from keras_vit.weights.reading import CheckpointError
 
 MOST_NAMES = 20  # of classes that a card lists
@@ -78,7 +78,7 @@ def _what_the_file_lacks(model, file):
     unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
     for names in ([], ["image_size"], ["image_size", *unusual]):
         try:
-            read = read_checkpoint(file, {name: fields[name] for name in names})
+            read = read_file(file, {name: fields[name] for name in names})
             break
         except CheckpointError:  # which asks for what is not in the file
             remark = "The file alone does not say all of its architecture.\n\n"

@@ -37,12 +37,16 @@ task.weights.h5 model.weights.h5 adapter_model.safetensors adapter_model.bin
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """A checkpoint on the disk: its path, its arrays by name, and two JSON files beside it."""
+    """A checkpoint on the disk: its path, its arrays by name, and two JSON files beside it.
+
+    `adapted` names the model that the arrays of an adapter were added to.
+    """
 
     path: pathlib.Path
     arrays: dict
     config: dict = dataclasses.field(default_factory=dict)
     processor: dict = dataclasses.field(default_factory=dict)
+    adapted: str | None = None
 
 
 def open_checkpoint(path):

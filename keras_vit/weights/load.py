@@ -1,11 +1,13 @@
-"""Published checkpoints into models: read -> fit to the model -> assign -> report.
+"""Published checkpoints into models: read the file -> fit to the model -> assign -> report.
 
-`read` finds the file, downloads it if it must, tells its format by the names of its arrays, and
-brings it into one form, a `CanonicalCheckpoint`: its arrays by the paths of the model's variables,
-and the arguments of the model that they are of. In Google's ViT-B_16.npz, for example,
-`Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel` is `block_0/mlp/dense_1/kernel`, by a row of
-`formats/google.py`. `Transformer/posembed_input/pos_embedding`, of 14 x 14 + 1 tokens, is fitted to
-24 x 24 + 1 for a model of 384 pixels.
+The way of one array, the positions in Google's ViT-B_16.npz, into a model for 384 x 384 pixels:
+
+1. `read` opens the file. As names there begin with `Transformer/`, it has the format of
+   formats/google.py, by whose table `Transformer/posembed_input/pos_embedding` is the model's
+   variable `patch_encoder/position/embedding`.
+2. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
+3. `assign` gives it to the variable, once every array has a variable of its shape.
+4. The `LoadReport` lists it under `resized`.
 """
 
 import dataclasses
@@ -14,16 +16,23 @@ import re
 import warnings
 from typing import Any
 
+from keras_vit.checks import pair
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models import resize_weights as sizes
 from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.resize_weights import POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
+from keras_vit.variants import VARIANTS
+from keras_vit.weights import readers
 from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.assign import FITTING, LoadReport, assign
-from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
-from keras_vit.weights.readers import read
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.files import open_checkpoint
+from keras_vit.weights.formats import peft
+from keras_vit.weights.huggingface_images import reading_of_config
+from keras_vit.weights.locate import local_path, locate
+from keras_vit.weights.model_arguments import CATALOGUE, grid_for, learned_tokens, shape_of
+from keras_vit.weights.prefixes import find_model
+from keras_vit.weights.reading import CheckpointError, check_architecture
 
 
 def load_weights(
@@ -118,6 +127,76 @@ def from_checkpoint(
     return model
 
 
+# ---- read
+
+
+def read(weights, known, prefix=None):
+    """The `CanonicalCheckpoint` of a path, a URL or a published name, as in `load_weights`.
+
+    `known` has arguments of a model by name: those that a caller gave, or all of the model that is
+    to be filled. They decide what the file leaves open, such as the number of heads.
+    """
+    path, record = locate(weights)  # or a URL; `record` is its row in the catalogue, or `None`
+    if record is None:
+        checkpoint = read_file(local_path(path), known, prefix)
+        checkpoint.name = path if isinstance(path, str) else path.resolve().name
+        return checkpoint
+    known = {**computed_positions(VARIANTS.get(record.variant)), **known}
+    checkpoint = read_file(local_path(path, record), known, prefix)
+    checkpoint.name, checkpoint.label_set = record.name, record.label_set
+    checkpoint.preprocessing = record.preprocessing or checkpoint.preprocessing
+    # The catalogue says it, or that it is the usual one.
+    checkpoint.arguments.assumed.pop("preprocessing", None)
+    checkpoint.arguments.add(CATALOGUE, **dict(record.overrides))
+    return checkpoint
+
+
+def read_file(path, known, prefix=None):
+    """The `CanonicalCheckpoint` of a file or folder; `known` and `prefix` are as in `read`."""
+    contents = open_checkpoint(path)  # name in the file -> array, and the JSON files beside it
+    contents = peft.merge_adapter(contents, readers.FAMILIES)  # of LoRA, if it is one
+    try:
+        # The arrays of the model without a prefix, and the format that has their names.
+        model = find_model(contents.arrays, readers.FAMILIES, prefix)
+        readers.check_family(model.family, contents)
+        # Each array under the path of its variable, and the arguments of the model.
+        checkpoint = model.family.read(dataclasses.replace(contents, arrays=model.arrays), known)
+        check_architecture(checkpoint)
+        checkpoint.reading = reading_of_config(contents.config) or checkpoint.reading
+    except CheckpointError as error:
+        raise CheckpointError(f"{str(path)!r}: {error} Nothing was loaded.") from error
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"{str(path)!r}, or the config beside it, says what cannot be of a model: "
+            f"{type(error).__name__}: {error}. Nothing was loaded."
+        ) from error
+    model.restore_names(checkpoint, contents.arrays)
+    if contents.adapted is not None:
+        checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
+    checkpoint.path, checkpoint.prefix, checkpoint.others = str(path), model.prefix, model.others
+    return checkpoint
+
+
+def computed_positions(row):
+    """The `position` of a variant that no file has, as a dict; empty for any other variant."""
+    position = getattr(row, "position", "learned_1d")
+    return {} if position == "learned_1d" else {"position": position}
+
+
+def image_size_of(weights):
+    """The (height, width) in pixels that a checkpoint was trained at; the errors are of `read`.
+
+    That of published weights is looked up in the catalogue, and nothing is downloaded for it.
+    """
+    _, record = locate(weights)
+    if record is not None and record.image_size:
+        return pair(record.image_size, "image_size")
+    return read(weights, known={}).arguments["image_size"]
+
+
+# ---- fit to the model
+
+
 def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
     """A copy of a checkpoint with patches, positions and channels in the sizes of a model.
 
@@ -129,7 +208,7 @@ def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
     """
     if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
-            f"{checkpoint.source.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
+            f"{checkpoint.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
             f"{type(model).__name__}. Nothing was loaded. {FITTING}"
         )
     checkpoint = dataclasses.replace(

@@ -70,7 +70,7 @@ class ModelInFile:
 
 
 def find_model(arrays, families, prefix=None):
-    """The `ModelInFile` of a file that is a model; `prefix` says what the names of its arrays begin with.
+    """The model of a file; `prefix` says what the names of its arrays begin with.
 
     Raises:
         CheckpointError: nothing begins with `prefix`, or there are several models.

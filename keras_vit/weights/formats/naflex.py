@@ -12,9 +12,8 @@ from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.weights.assign import fitting_plan
 from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats.vision_towers import SIGLIP
-from keras_vit.weights.locate import locate
+from keras_vit.weights.locate import local_path, locate
 from keras_vit.weights.model_arguments import shape_of
-from keras_vit.weights.readers import file_of
 from keras_vit.weights.reading import CheckpointError, expect
 
 KERNEL = "embeddings.patch_embedding.weight"
@@ -41,7 +40,7 @@ def naflex_from_checkpoint(
         FileNotFoundError: there is no such file.
         CheckpointError: the folder has another model, or something that has no place in this one.
     """
-    contents = open_checkpoint(file_of(*locate(weights)))
+    contents = open_checkpoint(local_path(*locate(weights)))
     config = contents.config
     if config.get("model_type") not in ("siglip2", "siglip2_vision_model"):
         raise CheckpointError(
