@@ -8,6 +8,9 @@ from keras_vit.checks import pair
 from keras_vit.layers.resample import patch_matrix, resize_grid, resize_matrix, resize_offsets
 
 PROJECTION = "patch_encoder/projection/kernel"
+# How patches are resized where positions are resized in this way, as by FlexiViT's authors; patches
+# of all others are resized as by timm.
+PATCH_METHODS = {"bilinear_antialias": "bilinear"}
 POSITIONS = r"(?:patch_encoder/)?position(?:_\d+)?/(embedding|rows|columns|table)"
 
 

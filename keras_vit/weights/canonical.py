@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights.model_arguments import POSITION, Arguments
+from keras_vit.weights.model_arguments import CATALOGUE, POSITION, Arguments
 from keras_vit.weights.reading import CheckpointError
 
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
@@ -53,6 +53,14 @@ class CanonicalCheckpoint:
     others: tuple = ()
     name: str = ""
     label_set: str | None = None
+
+    def add_record(self, record):
+        """Adds what the catalogue says of published weights: a `catalog.Checkpoint`."""
+        self.name, self.label_set = record.name, record.label_set
+        self.preprocessing = record.preprocessing or self.preprocessing
+        # The catalogue says it, or that it is the usual one.
+        self.arguments.assumed.pop("preprocessing", None)
+        self.arguments.add(CATALOGUE, **dict(record.overrides))
 
     def set_preprocessing(self, recipe, beyond_recipe, config):
         """Sets how images are prepared; the report names `beyond_recipe`, what no recipe can say.

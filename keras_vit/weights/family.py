@@ -1,4 +1,16 @@
-"""A family of checkpoints: what its files call the arrays, and what its library computes."""
+"""A family of checkpoints: what its files call the arrays, and what its library computes.
+
+`Family.read` brings a file into canonical form, and collects the arguments of its model:
+
+1. `arrays_of` renames the arrays by `table`.
+2. `architecture_of` tells most arguments from the shapes of the arrays.
+3. `config` translates the config.json beside the file, if it does not contradict the arrays.
+4. `defaults` are what the library of the family computes.
+5. `complete`, in a subclass, does what is special in the family.
+6. The `infer_` functions decide what is still open: heads, positions, image size.
+
+Of two sources that name an argument the one counts that `model_arguments.ORDER` has first.
+"""
 
 import dataclasses
 import re
@@ -14,17 +26,12 @@ from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED
 from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
-ANY = "any"  # of the values that a format holds
-MAX_FORMS, MAX_PREFIXES = 500, 4  # of names, and of their beginnings, that `nearest` looks at
+ANY = "any"  # value of an argument
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A format of Vision Transformers.
-
-    A family is an instance with a table, a sign and defaults. One whose files need more than names
-    is of a subclass with `complete`, or with another of the methods.
-    """
+    """A format of Vision Transformers: an instance, or one of a subclass with other methods."""
 
     name: str  # whose format it is
     table: Table
@@ -51,9 +58,8 @@ class Family:
     # and not read.
     needs_config: bool = False
     preprocessing: Preprocessing = GOOGLE  # how images are prepared
-    # Field -> values that the format has a place for, and that the library computes with, where
-    # that is not `ANY`. A field of `Extensions` that is not here, and `position_at`, have a
-    # place only as in the paper.
+    # To write a model: argument -> the values that a file can store, and those that the library
+    # can compute, or `ANY`. What `Extensions` has and `can_store` does not is as in the paper.
     can_store: dict = dataclasses.field(default_factory=dict)
     can_compute: dict = dataclasses.field(default_factory=dict)
 
@@ -105,7 +111,7 @@ class Family:
         return tower
 
     def read(self, contents, caller):
-        """The `CanonicalCheckpoint` of a `Contents`, for a dict of arguments that a caller gave."""
+        """The `CanonicalCheckpoint` of a `Contents`, for the arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         arguments = Arguments(caller)
         arguments.add(ARRAYS, **architecture.architecture_of(arrays, self.name, self.optional))
@@ -115,7 +121,7 @@ class Family:
         canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
         canonical.preprocessing = self.preprocessing
         self.take_config(contents, arguments)
-        self.check_parts(origin, arguments.config)
+        self.check_arrays_by_key(origin, arguments.config)
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:
@@ -168,7 +174,7 @@ class Family:
                 silent = field in ("layer_scale", "position")
                 arguments.add(CONFIG, UNREPORTED if silent else None, **{field: value})
 
-    def check_parts(self, origin, config):
+    def check_arrays_by_key(self, origin, config):
         """Raises a CheckpointError where the arrays are not those of the model of a config.
 
         Sizes may be equal in models of several classes, which compute other things: a config is
@@ -228,42 +234,6 @@ class Family:
     def not_computable(self, model):
         """What of a model the library of the family computes otherwise, as texts."""
         return differing(model.variant, self.can_compute)
-
-
-def nearest(names, families):
-    """Which family has a place for most of the names, what it lacks and what is besides, as text.
-
-    Names may stand under a prefix. Of those that differ in numbers alone, one is looked at.
-    """
-    forms = {re.sub(r"\d+", "0", name): name for name in sorted(names, reverse=True)}
-    forms = sorted(forms.values())[:MAX_FORMS]
-    rows = [(f, {n: place for n in forms if (place := _place(n, f))}) for f in families]
-    # Of several, the one whose table has most.
-    family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table)))
-    if not fits:
-        return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
-    present = {place for _, place in fits.values()}
-    required = (n for n in architecture.REQUIRED if n not in present and n not in family.optional)
-    missing = [family.table.name_of(name) for name in required]
-    prefixes = sorted({prefix for prefix, _ in fits.values() if prefix})
-    besides = [name for name in forms if name not in fits]
-    under = f" under {shortened(prefixes, 2)}" if prefixes else ""
-    lacks = shortened(missing, 4) if missing else "nothing that every model has"
-    return (
-        f"The nearest is {family.name}, with {len(fits)} of {len(forms)} kinds of arrays{under}, "
-        f"such as {next(iter(fits))!r:.200}. Missing: {lacks}; without a place there: "
-        f"{shortened(besides, 4) if besides else 'none'}."
-    )
-
-
-def _place(name, family):
-    """A prefix of a name and the canonical name of what follows it in a family, or `None`."""
-    starts = [0, *(match.end() for match in re.finditer(r"[./]", name))][:MAX_PREFIXES]
-    for start in starts:
-        plain = re.sub(family.stripped, "", name[start:])
-        if targets := family.table.targets(plain):
-            return name[:start], targets[0]
-    return None
 
 
 def unsupported(what, advice=""):

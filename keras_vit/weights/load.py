@@ -20,7 +20,7 @@ from keras_vit.checks import pair
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models import resize_weights as sizes
 from keras_vit.models.backbone import MODELS, check_model
-from keras_vit.models.resize_weights import POSITIONS, PROJECTION
+from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
 from keras_vit.variants import VARIANTS
 from keras_vit.weights import readers
@@ -30,7 +30,7 @@ from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats import peft
 from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import local_path, locate
-from keras_vit.weights.model_arguments import CATALOGUE, grid_for, learned_tokens, shape_of
+from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
 from keras_vit.weights.prefixes import find_model
 from keras_vit.weights.reading import CheckpointError, check_architecture
 
@@ -136,18 +136,14 @@ def read(weights, known, prefix=None):
     `known` has arguments of a model by name: those that a caller gave, or all of the model that is
     to be filled. They decide what the file leaves open, such as the number of heads.
     """
-    path, record = locate(weights)  # or a URL; `record` is its row in the catalogue, or `None`
+    place, record = locate(weights)  # a path or a URL, and its row in the catalogue or `None`
+    if record is not None:
+        known = {**computed_positions(VARIANTS.get(record.variant)), **known}
+    checkpoint = read_file(local_path(place, record), known, prefix)
     if record is None:
-        checkpoint = read_file(local_path(path), known, prefix)
-        checkpoint.name = path if isinstance(path, str) else path.resolve().name
-        return checkpoint
-    known = {**computed_positions(VARIANTS.get(record.variant)), **known}
-    checkpoint = read_file(local_path(path, record), known, prefix)
-    checkpoint.name, checkpoint.label_set = record.name, record.label_set
-    checkpoint.preprocessing = record.preprocessing or checkpoint.preprocessing
-    # The catalogue says it, or that it is the usual one.
-    checkpoint.arguments.assumed.pop("preprocessing", None)
-    checkpoint.arguments.add(CATALOGUE, **dict(record.overrides))
+        checkpoint.name = place if isinstance(place, str) else place.resolve().name
+    else:
+        checkpoint.add_record(record)
     return checkpoint
 
 
@@ -178,7 +174,7 @@ def read_file(path, known, prefix=None):
 
 
 def computed_positions(row):
-    """The `position` of a variant that no file has, as a dict; empty for any other variant."""
+    """`{"position": ...}` of a variant that computes its positions, which its files do not say."""
     position = getattr(row, "position", "learned_1d")
     return {} if position == "learned_1d" else {"position": position}
 
@@ -229,9 +225,7 @@ def _fit_patches(checkpoint, variant):
     old_size, new_size = checkpoint.arguments["patch_size"], variant.patch_size
     if old_size == new_size:
         return
-    # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
-    flexible = checkpoint.arguments["interpolation"] == "bilinear_antialias"
-    method = "bilinear" if flexible else "bicubic"
+    method = PATCH_METHODS.get(checkpoint.arguments["interpolation"], "bicubic")
     kernel = sizes.resize_patches(checkpoint.arrays[PROJECTION], old_size, new_size, method)
     checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
 

@@ -1,14 +1,10 @@
 """npz files of google-research/vision_transformer, which are read and written.
 
-They exist in two generations, which number the modules of a block differently (`LayerNorm_2`,
-`MlpBlock_3` and `MultiHeadDotProductAttention_1` in the published ones): both are read, and the
-published one is written.
-
-A row of `ROWS` is (name in the file, path of the model's variable, `Layout` of the array); of
-`[2|1]` both are read and the first is written. The loops that apply the rows to each array of a
-file are `Table.read` and `Table.write` in weights/tables.py. What arrays do not tell is in
-`defaults`, or in a `config.json`. `can_store` are the values that a file can have,
-`can_compute` those that the authors' code has.
+A row of `ROWS` is (name in the file, path of the model's variable, how the array lies in the file).
+`{i}` is any number. `[2|1]` is either number: files exist in two generations, which number the
+modules of a block differently; both are read, and the first, as published, is written.
+`flax_norm` makes the rows of `scale` and `bias`; `flax_dense` those of `kernel` and `bias`; and
+`flax_attention` those of query, key, value and out.
 """
 
 from keras_vit.models.resize_weights import PROJECTION
@@ -19,7 +15,8 @@ from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 
 BLOCK = "Transformer/encoderblock_{i}/"
 UNIT = "block{s}/unit{u}/"
-GROUP_NORM = Layout(None, VECTOR.read, lambda a: a.reshape(1, 1, 1, -1))  # as published
+# (C,) of a norm, which is published as (1, 1, 1, C).
+GROUP_NORM = Layout(None, VECTOR.read, lambda a: a.reshape(1, 1, 1, -1))
 
 RESNET_ROWS = (
     (UNIT + "conv{n}/kernel", "stage_{s}_unit_{u}/conv{n}/kernel", SAME),
@@ -41,14 +38,14 @@ ROWS = (
     *tables.flax_norm("Transformer/encoder_norm", "norm"),
     *tables.flax_dense("pre_logits", "pre_logits"),
     *tables.flax_dense("head", "head"),
-    ("conv_root/kernel", "root/conv/kernel", SAME),
+    ("conv_root/kernel", "root/conv/kernel", SAME),  # of a hybrid
     *RESNET_ROWS,
 )
 
 
 class Google(Family):
     def not_computable(self, model):
-        """As of every family, and the mean, which the authors take over the class token too."""
+        """The authors' code takes the mean over the class token, too; a model here does not."""
         v = model.variant
         mixed = v.pool == "mean" and v.class_token
         return super().not_computable(model) + reasons({"pool='mean' with a class token": mixed})
@@ -56,15 +53,15 @@ class Google(Family):
 
 FAMILY = Google(
     name="google-research/vision_transformer",
-    sign=r"Transformer/",
+    sign=r"Transformer/",  # a file with such a name has this format
     table=Table(*ROWS),
-    defaults={
+    defaults={  # what the authors' code computes, and no array shows
         "interpolation": "align_corners",
         "gelu": "tanh",
         "epsilon": 1e-6,
         "stem_numerics": "google",
     },
-    config={
+    config={  # key of a config.json beside the file -> argument of the model
         "hidden_size": "width",
         "classifier": (
             "pool",
@@ -72,6 +69,7 @@ FAMILY = Google(
         ),
         "image": "image_size",
     },
+    # To write a model: values that a file can store, and those that the authors' code computes.
     can_store={"pool": ("token", "mean", "first", None), "registers": (0,)},
     can_compute={
         "pool": ("token", "mean", None),  # "first" is of big_vision alone
