@@ -1,4 +1,4 @@
-"""What a file does not say of its model: who says it, and whom a reader believes."""
+"""The arguments of the model that a file is of: who names each, and whom a reader believes."""
 
 import math
 
@@ -32,11 +32,9 @@ class Arguments(dict):
     arrays, and the custom of the family. Readers `add` what a source says, in any order, and look
     values up as in a dict. A reader that knows better sets a value: `arguments["pool"] = "mean"`.
 
-    Args:
+    Attributes:
         caller: arguments of a caller, or of the model that takes the weights. They are wishes for
             the model; a reader adds one as from `CALLER` where the file leaves it open.
-
-    Attributes:
         config: what the config beside the file says, by the keys of its library.
         assumed: argument -> what the load report says of its source.
     """
@@ -83,18 +81,15 @@ class Arguments(dict):
 
         `fields` is a dict from such keys to the arguments that they stand for.
         """
-        return {
-            key: (self.config[key], self[field])
-            for key, field in fields.items()
-            if self.is_shown(field) and not _same(self.config[key], self[field])
-        }
 
+        def equal(stated, shown):
+            if isinstance(shown, tuple):  # two equal sides may be one number
+                return list(shown) in (stated, [stated] * len(shown))
+            return stated == shown
 
-def _same(stated, shown):
-    """Whether a config says what arrays show, where two equal sides may be one number."""
-    if isinstance(shown, tuple):
-        return stated == list(shown) or [stated] * len(shown) == list(shown)
-    return stated == shown
+        shown = {key: self[field] for key, field in fields.items() if self.is_shown(field)}
+        pairs = {key: (self.config[key], value) for key, value in shown.items()}
+        return {key: both for key, both in pairs.items() if not equal(*both)}
 
 
 # ---- heads, positions and sizes
@@ -105,9 +100,7 @@ def infer_heads(arguments):
     width, depth, caller = arguments["width"], arguments["depth"], arguments.caller
     # A model that waits for the file says nothing about a file of another width.
     given = caller.get("num_heads") if caller.get("width", width) == width else None
-    if (configured := arguments.from_config("num_heads")) is not None:
-        arguments.add(CONFIG, num_heads=configured)
-    elif given is not None and arguments.source_of("num_heads") != ARRAYS:
+    if given is not None and arguments.source_of("num_heads") not in (CONFIG, ARRAYS):
         arguments.add(CALLER, num_heads=given)
     elif "num_heads" not in arguments:
         published = [
@@ -133,9 +126,10 @@ def infer_position(canonical):
     if is_relative:
         at = "every_layer" if "position_0/table" in arrays else "shared"
         arguments.add(ARRAYS, position_at=at)
-    if POSITION in arrays or is_relative:
-        scheme = "learned_1d" if POSITION in arrays else "relative_2d"
-        arguments.override(ARRAYS, position=scheme)
+    if POSITION in arrays:
+        arguments.override(ARRAYS, position="learned_1d")
+    elif is_relative:
+        arguments.override(ARRAYS, position="relative_2d")
     elif position := arguments.caller.get("position"):
         arguments.add(CALLER, position=position)
     elif position := arguments.from_config("position"):
