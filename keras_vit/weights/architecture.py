@@ -1,5 +1,6 @@
 """What the shapes of canonical arrays tell of the architecture: width, depth, pooling, ..."""
 
+import collections
 import re
 
 from keras_vit.extensions import BIASES
@@ -125,10 +126,8 @@ def resnet_of(arrays, what):
     """(units of each stage, width factor, channels of the images) of a ResNet."""
     matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
     units = sorted({(int(match[1]), int(match[2])) for match in matches if match})
-    stages = range(1, 1 + max((stage for stage, _ in units), default=0))
-    counts = tuple(sum(stage == s for s, _ in units) for stage in stages)
-    whole = [(stage, unit) for stage in stages for unit in range(1, counts[stage - 1] + 1)]
-    if units != whole or 0 in counts:
+    counts = tuple(collections.Counter(stage for stage, _ in units).values())
+    if units != [(s, u) for s, count in enumerate(counts, 1) for u in range(1, count + 1)]:
         raise CheckpointError(
             f"The {what} has gaps. Received: units (stage, unit) {units[:20]}; expected stages and "
             "units that are numbered from 1 without one. Check that the file is whole."

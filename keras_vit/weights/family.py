@@ -82,12 +82,12 @@ class Family:
         """
         prefix = self.prefix_of(file)
         inside = [name for name in file if name.startswith(prefix)]
-        names = {self.plain_name(name.removeprefix(prefix), file): name for name in inside}
-        if len(names) != len(inside):
-            plain = [self.plain_name(name.removeprefix(prefix), file) for name in inside]
-            twice = shortened(sorted(name for name in names if plain.count(name) > 1), 4)
+        plain = [self.plain_name(name.removeprefix(prefix), file) for name in inside]
+        names = dict(zip(plain, inside))
+        if twice := sorted({p for p, name in zip(plain, inside) if names[p] != name}):
             raise CheckpointError(
-                f"The file has the same arrays with and without {self.stripped}: {twice}."
+                f"The file has the same arrays with and without {self.stripped}: "
+                f"{shortened(twice, 4)}."
             )
         tower = {plain: file[name] for plain, name in names.items()}
         for pattern, what in self.unsupported.items():

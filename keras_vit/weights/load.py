@@ -32,7 +32,7 @@ from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import local_path, locate
 from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
 from keras_vit.weights.prefixes import find_model
-from keras_vit.weights.reading import CheckpointError, check_architecture
+from keras_vit.weights.reading import CheckpointError, check_architecture, naming
 
 
 def load_weights(
@@ -151,25 +151,18 @@ def read_file(path, known, prefix=None):
     """The `CanonicalCheckpoint` of a file or folder; `known` and `prefix` are as in `read`."""
     contents = open_checkpoint(path)  # name in the file -> array, and the JSON files beside it
     contents = peft.merge_adapter(contents, readers.FAMILIES)  # of LoRA, if it is one
-    try:
-        # The arrays of the model without a prefix, and the format that has their names.
+    with naming(path):
+        # The arrays of the model without a prefix, and the format that has such names.
         model = find_model(contents.arrays, readers.FAMILIES, prefix)
         readers.check_family(model.family, contents)
-        # Each array under the path of its variable, and the arguments of the model.
+        # Each array by the path of its variable, and the arguments of the model.
         checkpoint = model.family.read(dataclasses.replace(contents, arrays=model.arrays), known)
         check_architecture(checkpoint)
         checkpoint.reading = reading_of_config(contents.config) or checkpoint.reading
-    except CheckpointError as error:
-        raise CheckpointError(f"{str(path)!r}: {error} Nothing was loaded.") from error
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise CheckpointError(
-            f"{str(path)!r}, or the config beside it, says what cannot be of a model: "
-            f"{type(error).__name__}: {error}. Nothing was loaded."
-        ) from error
-    model.restore_names(checkpoint, contents.arrays)
+    model.restore_names(checkpoint, contents.arrays)  # those of the file, for the report
     if contents.adapted is not None:
         checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
-    checkpoint.path, checkpoint.prefix, checkpoint.others = str(path), model.prefix, model.others
+    checkpoint.path = str(path)
     return checkpoint
 
 
@@ -242,7 +235,7 @@ def _fit_positions(checkpoint, model, interpolation):
         return
     grid = grid_for(of_file["image_size"], shape_of(of_file))
     method = interpolation or of_file["interpolation"]
-    tables = {n: a for n, a in checkpoint.arrays.items() if re.fullmatch(POSITIONS, n)}
+    tables = {n: checkpoint.arrays[n] for n in checkpoint.arrays if re.fullmatch(POSITIONS, n)}
     tables = {name: table.astype("float64") for name, table in tables.items()}
     changed = sizes.resize_positions(tables, grid, model.grid, tokens, method)
     checkpoint.arrays.update(changed)

@@ -100,7 +100,9 @@ def infer_heads(arguments):
     width, depth, caller = arguments["width"], arguments["depth"], arguments.caller
     # A model that waits for the file says nothing about a file of another width.
     given = caller.get("num_heads") if caller.get("width", width) == width else None
-    if given is not None and arguments.source_of("num_heads") not in (CONFIG, ARRAYS):
+    if (configured := arguments.from_config("num_heads")) is not None:
+        arguments.add(CONFIG, num_heads=configured)
+    elif given is not None and arguments.source_of("num_heads") != ARRAYS:
         arguments.add(CALLER, num_heads=given)
     elif "num_heads" not in arguments:
         published = [

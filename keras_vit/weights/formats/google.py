@@ -3,20 +3,19 @@
 A row of `ROWS` is (name in the file, path of the model's variable, how the array lies in the file).
 `{i}` is any number. `[2|1]` is either number: files exist in two generations, which number the
 modules of a block differently; both are read, and the first, as published, is written.
-`flax_norm` makes the rows of `scale` and `bias`; `flax_dense` those of `kernel` and `bias`; and
-`flax_attention` those of query, key, value and out.
+
+The functions make the rows of a layer: `flax_norm("LayerNorm_0", "norm_1")` is
+("LayerNorm_0/scale", "norm_1/gamma", SAME) and ("LayerNorm_0/bias", "norm_1/beta", SAME).
 """
 
-from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights import tables
 from keras_vit.weights.family import Family, reasons
-from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 
 BLOCK = "Transformer/encoderblock_{i}/"
 UNIT = "block{s}/unit{u}/"
 # (C,) of a norm, which is published as (1, 1, 1, C).
-GROUP_NORM = Layout(None, VECTOR.read, lambda a: a.reshape(1, 1, 1, -1))
+GROUP_NORM = Layout(read=VECTOR.read, write=lambda a: a.reshape(1, 1, 1, -1))
 
 RESNET_ROWS = (
     (UNIT + "conv{n}/kernel", "stage_{s}_unit_{u}/conv{n}/kernel", SAME),
@@ -27,9 +26,9 @@ RESNET_ROWS = (
 )
 ROWS = (
     ("cls", "patch_encoder/class_token", SAME),
-    ("embedding/kernel", PROJECTION, FLAX_PATCHES),
+    ("embedding/kernel", "patch_encoder/projection/kernel", FLAX_PATCHES),
     ("embedding/bias", "patch_encoder/projection/bias", SAME),
-    ("Transformer/posembed_input/pos_embedding", POSITION, SAME),
+    ("Transformer/posembed_input/pos_embedding", "patch_encoder/position/embedding", SAME),
     *tables.flax_norm(BLOCK + "LayerNorm_0", "block_{i}/norm_1"),
     *tables.flax_attention(BLOCK + "MultiHeadDotProductAttention_[1|0]", "block_{i}/attention"),
     *tables.flax_norm(BLOCK + "LayerNorm_[2|1]", "block_{i}/norm_2"),
