@@ -72,8 +72,8 @@ class Family:
     def places(self, file):
         """How many of the names in a file have a place in this format."""
         plain = (self.plain_name(name, file) for name in file)
-        is_ignored = lambda name: any(re.fullmatch(p, name) for p in self.ignored)  # noqa: E731
-        return sum(bool(self.table.targets(name)) or is_ignored(name) for name in plain)
+        ignored = re.compile("|".join(self.ignored) or r"(?!)")
+        return sum(bool(self.table.targets(n) or ignored.fullmatch(n)) for n in plain)
 
     def arrays_of(self, file):
         """Canonical arrays of those in a file, their names there, and the names left aside.

@@ -189,11 +189,8 @@ def image_size_of(weights):
 def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
     """A copy of a checkpoint with patches, positions and channels in the sizes of a model.
 
-    `interpolation` is as in `load_weights`, and `fit_patch_size` as `resize_patches` there. The
-    head is left to `assign`, which leaves out one for other classes.
-
-    Raises:
-        CheckpointError: the checkpoint is of a model of another class.
+    `interpolation` is as in `load_weights`, and `fit_patch_size` as `resize_patches` there. A head
+    for other classes is left out by `assign`.
     """
     if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
@@ -207,20 +204,20 @@ def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
         if model.variant.layer_scale is None and model.variant.block != "parallel":
             checkpoint.fold_layer_scale()
         if fit_patch_size:
-            _fit_patches(checkpoint, model.variant)
+            _fit_patches(checkpoint, model.variant.patch_size)
         _fit_positions(checkpoint, model, interpolation)
     if checkpoint.arguments["channels"] == 3 and model.channels != 3:
         _fit_channels(checkpoint, model.channels)
     return checkpoint
 
 
-def _fit_patches(checkpoint, variant):
-    old_size, new_size = checkpoint.arguments["patch_size"], variant.patch_size
-    if old_size == new_size:
-        return
-    method = PATCH_METHODS.get(checkpoint.arguments["interpolation"], "bicubic")
-    kernel = sizes.resize_patches(checkpoint.arrays[PROJECTION], old_size, new_size, method)
-    checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
+def _fit_patches(checkpoint, patch_size):
+    """Resizes the patch kernel to patches of another size."""
+    old_size, kernel = checkpoint.arguments["patch_size"], checkpoint.arrays[PROJECTION]
+    if old_size != patch_size:
+        method = PATCH_METHODS.get(checkpoint.arguments["interpolation"], "bicubic")
+        kernel = sizes.resize_patches(kernel, old_size, patch_size, method)
+        checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
 
 
 def _fit_positions(checkpoint, model, interpolation):
@@ -235,10 +232,10 @@ def _fit_positions(checkpoint, model, interpolation):
         return
     grid = grid_for(of_file["image_size"], shape_of(of_file))
     method = interpolation or of_file["interpolation"]
-    tables = {n: checkpoint.arrays[n] for n in checkpoint.arrays if re.fullmatch(POSITIONS, n)}
-    tables = {name: table.astype("float64") for name, table in tables.items()}
+    arrays = checkpoint.arrays
+    tables = {n: arrays[n].astype("float64") for n in arrays if re.fullmatch(POSITIONS, n)}
     changed = sizes.resize_positions(tables, grid, model.grid, tokens, method)
-    checkpoint.arrays.update(changed)
+    arrays.update(changed)
     checkpoint.resized += tuple((name, grid, model.grid, method) for name in changed)
 
 
