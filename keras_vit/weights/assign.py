@@ -135,10 +135,8 @@ def _fate_of_head(arrays, variables, left_out):
     if kernel not in variables:
         return f"{text} in the file, dropped: the model has none"
     text += f" in the file, {variables[kernel].shape[-1]} classes in the model, which keeps its own"
-    text += " (zero when fresh)"
-    if any(name in left_out for name in PRE_LOGITS):
-        text += "; the pre-logits layers are not equal, and a head belongs to its own"
-    return text
+    other = "; the pre-logits layers are not equal, and a head belongs to its own"
+    return f"{text} (zero when fresh){other if {*PRE_LOGITS} & {*left_out} else ''}"
 
 
 def _in_precision(array, variable):

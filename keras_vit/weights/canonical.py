@@ -1,9 +1,7 @@
 """The one form that every format is brought into.
 
-Canonical names are the variable paths of the models, such as `block_0/mlp/dense_1/kernel`, and
-canonical arrays have the shapes of these variables. `keras_vit.weights.architecture` reads the
-architecture from their shapes, and `keras_vit.weights.model_arguments` decides what these leave
-open.
+Canonical names are the paths of the model's variables, such as `block_0/mlp/dense_1/kernel`, and
+canonical arrays have the shapes of these variables.
 """
 
 import dataclasses

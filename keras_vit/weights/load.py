@@ -67,9 +67,6 @@ def load_weights(
             as `"student."`. `None` takes what is a whole model under one prefix, and of several
             the average that training kept (teacher, EMA, momentum); the report names the prefix.
 
-    Returns:
-        A `LoadReport`.
-
     Raises:
         FileNotFoundError: there is no such file.
         TypeError: `model` is no `VisionTransformer` or `BiT`, and has none inside.
