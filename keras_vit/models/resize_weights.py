@@ -8,8 +8,7 @@ from keras_vit.checks import pair
 from keras_vit.layers.resample import patch_matrix, resize_grid, resize_matrix, resize_offsets
 
 PROJECTION = "patch_encoder/projection/kernel"
-# How patches are resized where positions are resized in this way, as by FlexiViT's authors; patches
-# of all others are resized as by timm.
+# Rule for positions -> rule for patches, of FlexiViT; all other families have timm's, "bicubic".
 PATCH_METHODS = {"bilinear_antialias": "bilinear"}
 POSITIONS = r"(?:patch_encoder/)?position(?:_\d+)?/(embedding|rows|columns|table)"
 

@@ -26,7 +26,7 @@ from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED
 from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
-ANY = "any"  # value of an argument
+ANY = "any"  # in place of the values of an argument: all of them
 
 
 @dataclasses.dataclass(frozen=True)
