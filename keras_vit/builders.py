@@ -6,12 +6,16 @@ import re
 from typing import Any
 
 from keras_vit.arguments import BiTOptions, ViTOptions
+from keras_vit.checks import check_names, marked
 from keras_vit.families import FAMILIES
 from keras_vit.models import BIT_VARIANTS, BiT, VisionTransformer
+from keras_vit.models.origin import argument_names
+from keras_vit.models.surgery import building_arguments
 from keras_vit.text import unknown
 from keras_vit.variants import VARIANTS, get_variant
-from keras_vit.weights.build import build_and_load
-from keras_vit.weights.locate import variants_named
+from keras_vit.weights.assign import assign
+from keras_vit.weights.load import computed_positions, fit_to_model, read
+from keras_vit.weights.locate import SIZE, locate, published_for, variants_named
 
 _ARGUMENTS = """
 
@@ -100,7 +104,7 @@ def _builder(variant):
         options |= {"image_size": image_size, "include_top": include_top}
         if weights is None:
             return model(variant, **options)
-        return build_and_load(variant, weights, options)
+        return _build_and_load(model, variant, row, weights=weights, options=options)
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = title + _ARGUMENTS.format(fits=fits, **of_model)
@@ -125,6 +129,42 @@ def _fits(v):
     if v.patch_size == (1, 1):
         return "any, as the stem rounds up"
     return f"its 4th part, rounded up, must be a multiple of {v.patch_size[0]}"
+
+
+def _build_and_load(model, variant, row, weights, options):
+    """A model of a published size, a row of its table, with the weights of a checkpoint.
+
+    A field of the variant that a checkpoint decides (`inherited`) and that is not in `options`
+    comes from the checkpoint.
+    """
+    check_names(type(row), options, argument_names(model))  # before a long download
+    try:
+        _, record = locate(weights)
+    except ValueError as error:
+        raise ValueError(f"{error} {published_for(variant)}.") from None
+    _check_variant(record, variant, row=row, options=options)
+    # Only what the arrays of a file may leave open comes from the row.
+    names = ("width", "num_heads", "interpolation")
+    of_row = {n: getattr(row, n) for n in names if hasattr(row, n)}
+    checkpoint = read(weights, {**of_row, **computed_positions(row), **options})
+    of_file = checkpoint.arguments
+    inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
+    built = model(variant, **{**inherited, **building_arguments(options)})
+    assign(built, fit_to_model(checkpoint, built, options.get("interpolation")))
+    return built
+
+
+def _check_variant(record, variant, row, options):
+    """Raises a ValueError, before anything is downloaded, for weights of another variant."""
+    published = {**VARIANTS, **{f"BiT-{name}": v for name, v in BIT_VARIANTS.items()}}
+    of_weights = published.get(record.variant) if record else None
+    names = [n for n in (*SIZE, "patch_size") if hasattr(row, n) and n not in options]
+    if of_weights and any(getattr(of_weights, n, None) != getattr(row, n) for n in names):
+        raise ValueError(
+            f"The weights are of another model. Received: weights={record.name!r}, which are of "
+            f"{record.variant}, for {variant}. {published_for(variant)}; "
+            "keras_vit.from_checkpoint builds the model that fits its weights."
+        )
 
 
 def build(

@@ -14,7 +14,7 @@ from keras_vit.learner import Learner
 from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
 from keras_vit.training.cost import count, measured
-from keras_vit.weights.readers import unfetched
+from keras_vit.weights.locate import unfetched
 
 
 def header(job, model, train, test):

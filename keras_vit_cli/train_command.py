@@ -243,7 +243,7 @@ def own_recipe(args, images):
     from keras_vit import recipes
     from keras_vit.data.pixels import shorter_side
     from keras_vit.recipes.listing import size_from_scratch
-    from keras_vit.weights.readers import image_size_of
+    from keras_vit.weights.load import image_size_of
 
     size = args.image_size and (args.image_size * 2)[:2]
     if size is None and args.weights:

@@ -8,6 +8,8 @@ from keras_vit.checks import pair
 from keras_vit.layers.resample import patch_matrix, resize_grid, resize_matrix, resize_offsets
 
 PROJECTION = "patch_encoder/projection/kernel"
+# Rule for positions -> rule for patches, of FlexiViT; all other families have timm's, "bicubic".
+PATCH_METHODS = {"bilinear_antialias": "bilinear"}
 POSITIONS = r"(?:patch_encoder/)?position(?:_\d+)?/(embedding|rows|columns|table)"
 
 
@@ -63,8 +65,9 @@ def resize_patches(
 ) -> np.ndarray:
     """Patch kernels for patches of another size: FlexiViT's pseudo-inverse resize.
 
-    The new kernel w' is the one for which the new patches' tokens are the old ones' as well as can
-    be: w' = (Rᵀ)⁺ w, where R resizes a patch from the old size to the new (Beyer et al., 2023).
+    The new kernel w' minimises the difference between the tokens of the resized patches and those
+    of the original ones: w' = (Rᵀ)⁺ w, where the matrix R resizes a patch from the old size to the
+    new (Beyer et al., 2023).
 
     Shapes: (old P²·C, width) -> (new P²·C, width).
 

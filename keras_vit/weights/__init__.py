@@ -6,8 +6,8 @@ from keras_vit.weights.augreg import choose_augreg, read_augreg_index
 from keras_vit.weights.catalog import Checkpoint, checkpoints, list_weights
 from keras_vit.weights.downloads import DownloadError, cache_dir
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.load import from_checkpoint, load_weights
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.save import save_weights
 
 __all__ = [

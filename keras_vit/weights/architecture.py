@@ -1,11 +1,12 @@
 """What the shapes of canonical arrays tell of the architecture: width, depth, pooling, ..."""
 
+import collections
 import re
 
 from keras_vit.extensions import BIASES
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.resize_weights import PROJECTION
-from keras_vit.weights.evidence import POSITION
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.reading import CheckpointError, expect
 
 ROOT = "root/conv/kernel"
@@ -22,7 +23,7 @@ QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
 
 def architecture_of(arrays, family, optional=()):
     """Arguments of `VisionTransformer`; of `REQUIRED` the names in `optional` may be missing."""
-    blocks = {int(name.split("/")[0][6:]) for name in arrays if name.startswith("block_")}
+    blocks = {int(match[1]) for name in arrays if (match := re.match(r"block_(\d+)/", name))}
     missing = sorted(set(REQUIRED) - set(arrays) - set(optional))
     if missing or blocks != set(range(len(blocks))):
         raise CheckpointError(
@@ -82,6 +83,7 @@ def extensions_of(arrays):
         "patch_norm": norm_of(arrays, "patch_encoder/norm"),
         "pre_norm": pre_norm,
         "final_norm": "norm/gamma" in arrays,
+        # No model has other biases: as one of "all" it lacks some, which `assign` names.
         "biases": next((name for name, row in BIASES.items() if set(row) == biased), "all"),
         # Authors leave this bias out only in front of a norm, which would take it away again.
         "patch_bias": "patch_encoder/projection/bias" in arrays or pre_norm is None,
@@ -124,10 +126,8 @@ def resnet_of(arrays, what):
     """(units of each stage, width factor, channels of the images) of a ResNet."""
     matches = (re.match(r"stage_(\d+)_unit_(\d+)/", name) for name in arrays)
     units = sorted({(int(match[1]), int(match[2])) for match in matches if match})
-    stages = range(1, 1 + max((stage for stage, _ in units), default=0))
-    counts = tuple(sum(stage == s for s, _ in units) for stage in stages)
-    whole = [(stage, unit) for stage in stages for unit in range(1, counts[stage - 1] + 1)]
-    if units != whole or 0 in counts:
+    counts = tuple(collections.Counter(stage for stage, _ in units).values())
+    if units != [(s, u) for s, count in enumerate(counts, 1) for u in range(1, count + 1)]:
         raise CheckpointError(
             f"The {what} has gaps. Received: units (stage, unit) {units[:20]}; expected stages and "
             "units that are numbered from 1 without one. Check that the file is whole."

@@ -1,7 +1,7 @@
 """Strict assignment: every variable and every array is accounted for, or nothing happens.
 
-A plan, which changes nothing, says which array goes to which variable; one that fits is carried
-out, and a report tells what became of the checkpoint.
+A `Plan`, which changes nothing, says which array goes to which variable. `assign` carries out one
+that fits; for any other it raises an error that lists what is left over on both sides.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit.checks import marked
 from keras_vit.text import visible
 from keras_vit.variants import VARIANTS, size_of
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import shortened
 
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
@@ -22,7 +22,7 @@ FITTING = "keras_vit.from_checkpoint builds the model that fits a file."
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Which array goes to which variable. To make a plan changes nothing.
+    """Which array goes to which variable.
 
     Attributes:
         values: path of a variable -> its new value, in the variable's precision.
@@ -47,46 +47,40 @@ class Plan:
         return not (self.missing or self.unused or self.misshapen)
 
 
-def assign(model, canonical, fresh_head=False, advice=FITTING):
-    """Gives a model the arrays of a checkpoint, all or none, and returns a `LoadReport`.
+def assign(model, checkpoint, fresh_head=False, advice=FITTING):
+    """Gives a model the arrays of a `CanonicalCheckpoint`, all or none, and returns a `LoadReport`.
 
-    The model keeps the report, and what came with the weights: preprocessing belongs to all of
-    them; the names of classes, to the head that they came with.
-
-    Args:
-        model: a `VisionTransformer` or a `BiT`.
-        canonical: the checkpoint, in the sizes of the model.
-        fresh_head: as in `load_weights`.
-        advice: what the error for a misfit says to do.
+    The model keeps the report and the preprocessing, and with a head its class names. `advice` is
+    what the error for a misfit says to do; `fresh_head` is as in `load_weights`.
 
     Raises:
         CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    plan = fitting_plan(model, canonical, variables=variables, fresh_head=fresh_head, advice=advice)
+    plan = fitting_plan(model, checkpoint, variables, fresh_head=fresh_head, advice=advice)
     for path, value in plan.values.items():
         variables[path].assign(value)
-    model.preprocessing, model.weights_from = canonical.preprocessing, canonical.source.name or None
+    model.preprocessing, model.weights_from = checkpoint.preprocessing, checkpoint.name or None
     if HEAD[0] in plan.values:
-        model.class_names, model.label_set = canonical.class_names, canonical.source.label_set
-        model.reading = canonical.reading or model.reading
-    model.load_report = report_of(plan, model, canonical=canonical)
+        model.class_names, model.label_set = checkpoint.class_names, checkpoint.label_set
+        model.reading = checkpoint.reading or model.reading
+    model.load_report = _report(plan, model, checkpoint)
     return model.load_report
 
 
-def fitting_plan(model, canonical, variables, fresh_head=False, advice=FITTING):
+def fitting_plan(model, checkpoint, variables, fresh_head=False, advice=FITTING):
     """A `Plan` that fits, or a `CheckpointError`; `variables` are those of the model by path."""
-    plan = make_plan(canonical.arrays, variables, fresh_head=fresh_head)
+    plan = make_plan(checkpoint.arrays, variables, fresh_head=fresh_head)
     if not plan.fits:
-        raise misfit(plan, model, canonical=canonical, advice=advice)
+        raise _misfit(plan, model, checkpoint, advice)
     strange = [
-        canonical.origin[path]
+        checkpoint.origin[path]
         for path, value in plan.values.items()
         if value.dtype.kind not in "fiub" or not np.isfinite(value).all()
     ]
     if strange:
         raise CheckpointError(
-            f"The checkpoint {canonical.source.path!r} has NaN or infinite values in "
+            f"The checkpoint {checkpoint.path!r} has NaN or infinite values in "
             f"{shortened(strange)}, as they are or in the precision of the model; nothing was "
             "loaded. The training that wrote it diverged, or the file is damaged."
         )
@@ -96,16 +90,14 @@ def fitting_plan(model, canonical, variables, fresh_head=False, advice=FITTING):
 def make_plan(arrays, variables, fresh_head=False):
     """The `Plan` for arrays by canonical name and variables by path."""
     left_out = _last_layers_left_out(arrays, variables, fresh_head)
-    wanted = [path for path in variables if path not in left_out]
-    offered = [name for name in arrays if name not in left_out]
-    shared = [path for path in wanted if path in arrays]
+    shared = [path for path in variables if path in arrays and path not in left_out]
     shapes = {path: (arrays[path].shape, tuple(variables[path].shape)) for path in shared}
     return Plan(
         values={path: _in_precision(arrays[path], variables[path]) for path in shared},
         initial=tuple(name for name in left_out if name in variables),
         dropped=tuple(name for name in left_out if name in arrays),
-        missing=tuple(path for path in wanted if path not in arrays),
-        unused=tuple(name for name in offered if name not in variables),
+        missing=tuple(path for path in variables if path not in {*arrays, *left_out}),
+        unused=tuple(name for name in arrays if name not in {*variables, *left_out}),
         misshapen={path: both for path, both in shapes.items() if both[0] != both[1]},
         head=_fate_of_head(arrays, variables, left_out),
     )
@@ -117,22 +109,21 @@ def _last_layers_left_out(arrays, variables, fresh_head):
     As in the authors' `load_pretrained`: pre-logits of an equal size are kept, others dropped. A
     head means nothing without the pre-logits that it was trained on.
     """
-    sides = (arrays, variables)
-    shapes = [{name: tuple(array.shape) for name, array in side.items()} for side in sides]
+    present = {*arrays, *variables}
 
     def equal(layer):
-        return all(name in arrays and shapes[0][name] == shapes[1].get(name) for name in layer)
+        both = all(name in arrays and name in variables for name in layer)
+        return both and all(tuple(arrays[n].shape) == tuple(variables[n].shape) for n in layer)
 
     def is_half(layer):  # damage: its other half is then missing or unused
-        return any(sum(name in side for name in layer) == 1 for side in sides)
+        return any(sum(name in side for name in layer) == 1 for side in (arrays, variables))
 
     layers = ()
-    if any(name in side for name in PRE_LOGITS for side in sides) and not equal(PRE_LOGITS):
+    if present.intersection(PRE_LOGITS) and not equal(PRE_LOGITS):
         layers = (PRE_LOGITS, HEAD, DISTILLATION_HEAD)
     elif fresh_head or not equal(HEAD):
         layers = (HEAD, DISTILLATION_HEAD)
-    names = [name for layer in layers if not is_half(layer) for name in layer]
-    return [name for name in names if name in arrays or name in variables]
+    return [name for layer in layers if not is_half(layer) for name in layer if name in present]
 
 
 def _fate_of_head(arrays, variables, left_out):
@@ -144,10 +135,8 @@ def _fate_of_head(arrays, variables, left_out):
     if kernel not in variables:
         return f"{text} in the file, dropped: the model has none"
     text += f" in the file, {variables[kernel].shape[-1]} classes in the model, which keeps its own"
-    text += " (zero when fresh)"
-    if any(name in left_out for name in PRE_LOGITS):
-        text += "; the pre-logits layers are not equal, and a head belongs to its own"
-    return text
+    other = "; the pre-logits layers are not equal, and a head belongs to its own"
+    return f"{text} (zero when fresh){other if {*PRE_LOGITS} & {*left_out} else ''}"
 
 
 def _in_precision(array, variable):
@@ -217,17 +206,16 @@ def _names(names, limit=6):
     return ", ".join(names[:limit]) + more
 
 
-def report_of(plan, model, canonical):
+def _report(plan, model, checkpoint):
     """The `LoadReport` of a `Plan` that was carried out."""
-    in_file, in_model = canonical.evidence, model.variant
+    in_file, in_model = checkpoint.arguments, model.variant
     fields = [n for n in marked(type(in_model), "compared") if n in in_file]
-    values = {**in_file, "preprocessing": str(canonical.preprocessing)}
-    source = canonical.source
+    values = {**in_file, "preprocessing": str(checkpoint.preprocessing)}
     return LoadReport(
         loaded=tuple(plan.values),
         initial=plan.initial,
-        ignored=(*(canonical.origin[name] for name in plan.dropped), *canonical.ignored),
-        resized=canonical.resized,
+        ignored=(*(checkpoint.origin[name] for name in plan.dropped), *checkpoint.ignored),
+        resized=checkpoint.resized,
         head=plan.head,
         assumed=tuple((n, values.get(n), why) for n, why in in_file.assumed.items()),
         differs=tuple(
@@ -235,33 +223,33 @@ def report_of(plan, model, canonical):
             for n in fields
             if in_file[n] != getattr(in_model, n)
         ),
-        family=canonical.family,
-        path=source.path,
-        prefix=source.prefix,
-        others=source.others,
+        family=checkpoint.family,
+        path=checkpoint.path,
+        prefix=checkpoint.prefix,
+        others=checkpoint.others,
     )
 
 
-def misfit(plan, model, canonical, advice):
+def _misfit(plan, model, checkpoint, advice):
     """The error for a `Plan` that leaves variables or arrays over; `advice` as in `assign`."""
-    unused = [canonical.origin[name] for name in plan.unused]
+    unused = [checkpoint.origin[name] for name in plan.unused]
     misshapen = [
         f"{path}: {in_file} in the file, {in_model} in the model"
         for path, (in_file, in_model) in plan.misshapen.items()
     ]
     return CheckpointError(
-        f"The checkpoint {canonical.source.path!r} does not fit the model {model.name!r}; "
-        f"nothing was loaded. {_likely_cause(model, canonical)}{advice}\n"
+        f"The checkpoint {checkpoint.path!r} does not fit the model {model.name!r}; "
+        f"nothing was loaded. {_likely_cause(model, checkpoint)}{advice}\n"
         f"  In the model only: {shortened(plan.missing, 6)}\n"
         f"  In the file only: {shortened(unused, 6)}\n"
         f"  Of another shape: {shortened(misshapen, 6)}"
     )
 
 
-def _likely_cause(model, canonical):
+def _likely_cause(model, checkpoint):
     """Which two architectures do not fit, in the terms of the paper."""
-    in_file, in_model = canonical.evidence, {**vars(model.variant), "channels": model.channels}
-    if canonical.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
+    in_file, in_model = checkpoint.arguments, {**vars(model.variant), "channels": model.channels}
+    if checkpoint.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
         return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
     differing = [
         f"{name}={in_file[name]!r} in the file, {value!r} in the model"

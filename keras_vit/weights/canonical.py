@@ -1,8 +1,7 @@
 """The one form that every format is brought into.
 
-Canonical names are the variable paths of the models, such as `block_0/mlp/dense_1/kernel`, and
-canonical arrays have the shapes of these variables. `keras_vit.weights.architecture` reads the
-architecture from their shapes, and `keras_vit.weights.evidence` decides what these leave open.
+Canonical names are the paths of the model's variables, such as `block_0/mlp/dense_1/kernel`, and
+canonical arrays have the shapes of these variables.
 """
 
 import dataclasses
@@ -11,58 +10,55 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights.evidence import POSITION, Evidence
+from keras_vit.weights.model_arguments import CATALOGUE, POSITION, Arguments
 from keras_vit.weights.reading import CheckpointError
 
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """Where a checkpoint comes from.
-
-    Attributes:
-        path, prefix, others: as in `LoadReport`.
-        name: what the model keeps of it: a name of the catalogue, a URL, or that of a local file.
-        label_set: whose order the classes follow, as the catalogue says it.
-    """
-
-    path: str = ""
-    name: str = ""
-    label_set: str | None = None
-    prefix: str = ""
-    others: tuple = ()
-
-
 @dataclasses.dataclass
-class Canonical:
+class CanonicalCheckpoint:
     """A checkpoint in canonical form.
 
     Attributes:
         family: whose format it is.
         arrays: canonical name -> array, in the shape of the variable.
         origin: canonical name -> name in the file.
-        evidence: the architecture, as arguments of the model's class; the image size is that of
+        arguments: the architecture, as arguments of the model's class; the image size is that of
             the positions.
         ignored: names in the file that are no part of the model, such as those of a text tower.
         preprocessing, class_names: what the model keeps with the weights, and with the head.
         reading: how outputs are read, as in `keras_vit.outputs`.
         model: the name of the class of the architecture.
         resized: a row of `LoadReport.resized` for each array that was fitted to a model.
-        source: where it comes from.
+        path, prefix, others: as in `LoadReport`.
+        name: what the model keeps of it: a name of the catalogue, a URL, or that of a local file.
+        label_set: whose order the classes follow, as the catalogue says it.
     """
 
     family: str
     arrays: dict
     origin: dict
-    evidence: Evidence
+    arguments: Arguments
     ignored: tuple = ()
     preprocessing: Preprocessing = GOOGLE
     class_names: tuple | None = None
     reading: str | None = None
     model: str = "VisionTransformer"
     resized: tuple = ()
-    source: Source = Source()
+    path: str = ""
+    prefix: str = ""
+    others: tuple = ()
+    name: str = ""
+    label_set: str | None = None
+
+    def add_record(self, record):
+        """Adds what the catalogue says of published weights: a `catalog.Checkpoint`."""
+        self.name, self.label_set = record.name, record.label_set
+        self.preprocessing = record.preprocessing or self.preprocessing
+        # The catalogue says it, or that it is the usual one.
+        self.arguments.assumed.pop("preprocessing", None)
+        self.arguments.add(CATALOGUE, **dict(record.overrides))
 
     def set_preprocessing(self, recipe, beyond_recipe, config):
         """Sets how images are prepared; the report names `beyond_recipe`, what no recipe can say.
@@ -71,7 +67,7 @@ class Canonical:
         """
         self.preprocessing, self.ignored = recipe, (*beyond_recipe, *self.ignored)
         if not config:
-            self.evidence.assumed["preprocessing"] = IMAGES
+            self.arguments.assumed["preprocessing"] = IMAGES
 
     def replace_array(self, name, array, method):
         """Replaces an array by one of another shape, and reports it."""

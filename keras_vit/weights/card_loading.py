@@ -3,8 +3,9 @@
 import dataclasses
 
 from keras_vit.checks import marked
-from keras_vit.weights.files import CheckpointError, read_json
-from keras_vit.weights.readers import read_checkpoint
+from keras_vit.weights.files import read_json
+from keras_vit.weights.load import read_file
+from keras_vit.weights.reading import CheckpointError
 
 MOST_NAMES = 20  # of classes that a card lists
 
@@ -77,14 +78,14 @@ def _what_the_file_lacks(model, file):
     unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
     for names in ([], ["image_size"], ["image_size", *unusual]):
         try:
-            read = read_checkpoint(file, {name: fields[name] for name in names})
+            read = read_file(file, {name: fields[name] for name in names})
             break
         except CheckpointError:  # which asks for what is not in the file
             remark = "The file alone does not say all of its architecture.\n\n"
     else:
         return [], [], remark + "Give the arguments above that the error asks for.\n\n"
     compared = [*marked(type(v), "compared"), "image_size"]
-    names += [n for n in compared if read.evidence.get(n, fields[n]) != fields[n]]
+    names += [n for n in compared if read.arguments.get(n, fields[n]) != fields[n]]
     lines = []
     if read.preprocessing != model.preprocessing:
         lines.append(f"model.preprocessing = keras_vit.{model.preprocessing!r}")

@@ -1,4 +1,16 @@
-"""A family of checkpoints: what its files call the arrays, and what its library computes."""
+"""A family of checkpoints: what its files call the arrays, and what its library computes.
+
+`Family.read` brings a file into canonical form, and collects the arguments of its model:
+
+1. `arrays_of` renames the arrays by `table`.
+2. `architecture_of` tells most arguments from the shapes of the arrays.
+3. `config` translates the config.json beside the file, if it does not contradict the arrays.
+4. `defaults` are what the library of the family computes.
+5. `complete`, in a subclass, does what is special in the family.
+6. The `infer_` functions decide what is still open: heads, positions, image size.
+
+Of two sources that name an argument the one counts that `model_arguments.ORDER` has first.
+"""
 
 import dataclasses
 import re
@@ -7,24 +19,19 @@ from keras_vit.extensions import Extensions, get_rotary
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights import architecture
-from keras_vit.weights import evidence as sources
+from keras_vit.weights import model_arguments as sources
 from keras_vit.weights.architecture import ROOT
-from keras_vit.weights.canonical import Canonical
-from keras_vit.weights.evidence import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Evidence
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.canonical import CanonicalCheckpoint
+from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
-ANY = "any"  # of the values that a format holds
-MAX_FORMS, MAX_PREFIXES = 500, 4  # of names, and of their beginnings, that `nearest` looks at
+ANY = "any"  # in place of the values of an argument: all of them
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A format of Vision Transformers.
-
-    A family is an instance with a table, a sign and defaults. One whose files need more than names
-    is of a subclass with `complete`, or with another of the methods.
-    """
+    """A format of Vision Transformers: an instance, or one of a subclass with other methods."""
 
     name: str  # whose format it is
     table: Table
@@ -46,16 +53,15 @@ class Family:
     model_types: tuple = ()
     # Key of config.json -> an array that is there just where its value is true: its canonical name
     # or that in the file.
-    parts: dict = dataclasses.field(default_factory=dict)
+    arrays_by_key: dict = dataclasses.field(default_factory=dict)
     # Whether a config.json that contradicts the arrays is an error; if not, it is of another model
     # and not read.
     needs_config: bool = False
     preprocessing: Preprocessing = GOOGLE  # how images are prepared
-    # Field -> values that the format has a place for, and that the library computes with, where
-    # that is not `ANY`. A field of `Extensions` that is not here, and `position_at`, have a
-    # place only as in the paper.
-    holds: dict = dataclasses.field(default_factory=dict)
-    computes: dict = dataclasses.field(default_factory=dict)
+    # To write a model: argument -> the values that a file can store, and those that the library
+    # can compute, or `ANY`. What `Extensions` has and `can_store` does not is as in the paper.
+    can_store: dict = dataclasses.field(default_factory=dict)
+    can_compute: dict = dataclasses.field(default_factory=dict)
 
     # ---- reading
 
@@ -66,8 +72,8 @@ class Family:
     def places(self, file):
         """How many of the names in a file have a place in this format."""
         plain = (self.plain_name(name, file) for name in file)
-        is_ignored = lambda name: any(re.fullmatch(p, name) for p in self.ignored)  # noqa: E731
-        return sum(bool(self.table.targets(name)) or is_ignored(name) for name in plain)
+        ignored = re.compile("|".join(self.ignored) or r"(?!)")
+        return sum(bool(self.table.targets(n) or ignored.fullmatch(n)) for n in plain)
 
     def arrays_of(self, file):
         """Canonical arrays of those in a file, their names there, and the names left aside.
@@ -76,12 +82,12 @@ class Family:
         """
         prefix = self.prefix_of(file)
         inside = [name for name in file if name.startswith(prefix)]
-        names = {self.plain_name(name.removeprefix(prefix), file): name for name in inside}
-        if len(names) != len(inside):
-            plain = [self.plain_name(name.removeprefix(prefix), file) for name in inside]
-            twice = shortened(sorted(name for name in names if plain.count(name) > 1), 4)
+        plain = [self.plain_name(name.removeprefix(prefix), file) for name in inside]
+        names = dict(zip(plain, inside))
+        if twice := sorted({p for p, name in zip(plain, inside) if names[p] != name}):
             raise CheckpointError(
-                f"The file has the same arrays with and without {self.stripped}: {twice}."
+                f"The file has the same arrays with and without {self.stripped}: "
+                f"{shortened(twice, 4)}."
             )
         tower = {plain: file[name] for plain, name in names.items()}
         for pattern, what in self.unsupported.items():
@@ -105,29 +111,29 @@ class Family:
         return tower
 
     def read(self, contents, caller):
-        """The `Canonical` of a `Contents`, for a dict of arguments that a caller gave."""
+        """The `CanonicalCheckpoint` of a `Contents`, for the arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
-        evidence = Evidence(caller)
-        evidence.add(ARRAYS, **architecture.architecture_of(arrays, self.name, self.optional))
-        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, evidence["width"])
+        arguments = Arguments(caller)
+        arguments.add(ARRAYS, **architecture.architecture_of(arrays, self.name, self.optional))
+        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
         if not self.joined_heads:
-            evidence.add(ARRAYS, num_heads=architecture.heads_of(arrays))
-        canonical = Canonical(self.name, arrays, origin, evidence, ignored)
+            arguments.add(ARRAYS, num_heads=architecture.heads_of(arrays))
+        canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
         canonical.preprocessing = self.preprocessing
-        self.take_config(contents, evidence)
-        self.check_parts(origin, evidence.config)
+        self.take_config(contents, arguments)
+        self.check_arrays_by_key(origin, arguments.config)
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:
                 why = None if field in configurable else UNREPORTED
-                evidence.add(CUSTOM, why, **{field: value})
+                arguments.add(CUSTOM, why, **{field: value})
         self.complete(canonical, contents)
         if self.joined_heads:
-            sources.settle_heads(evidence)
-            split_heads(arrays, evidence["num_heads"], evidence.get("pool_heads"))
-        sources.settle_position(canonical)
-        sources.settle_image_size(canonical)
-        evidence["rotary"] = get_rotary(evidence["rotary"])
+            sources.infer_heads(arguments)
+            split_heads(arrays, arguments["num_heads"], arguments.get("pool_heads"))
+        sources.infer_position(canonical)
+        sources.infer_image_size(canonical)
+        arguments["rotary"] = get_rotary(arguments["rotary"])
         return canonical
 
     def settings(self):
@@ -139,18 +145,18 @@ class Family:
         """The config.json beside the arrays as one dict."""
         return contents.config
 
-    def take_config(self, contents, evidence):
+    def take_config(self, contents, arguments):
         """Adds what the config.json beside the arrays says, unless it is of another model."""
-        config = evidence.config = self.flat_config(contents)
+        config = arguments.config = self.flat_config(contents)
         rows = [row for row in self.settings() if row[0] in config]
         # The load report names first what has a default.
         rows.sort(key=lambda row: (*self.defaults, row[1]).index(row[1]))
-        if wrong := evidence.contradictions({key: field for key, field, _ in rows}):
+        if wrong := arguments.contradictions({key: field for key, field, _ in rows}):
             if self.needs_config:
                 raise CheckpointError(
                     f"The config.json is of another model; (config, file) differ in {wrong}."
                 )
-            evidence.config = {}
+            arguments.config = {}
             return
         for key, field, meanings in rows:
             value = config[key]
@@ -162,20 +168,20 @@ class Family:
                     raise unsupported(what, f"; expected one of {list(meanings)}")
                 value = meanings[value]
             # Attention pooling and a LayerScale show in the arrays, whatever a config says.
-            is_map = field == "pool" and evidence["pool"] in ("map", "probe")
-            lacks_scale = field == "layer_scale" and not (value and evidence["layer_scale"])
-            if not (field is None or evidence.is_shown(field) or is_map or lacks_scale):
+            is_map = field == "pool" and arguments["pool"] in ("map", "probe")
+            lacks_scale = field == "layer_scale" and not (value and arguments["layer_scale"])
+            if not (field is None or arguments.is_shown(field) or is_map or lacks_scale):
                 silent = field in ("layer_scale", "position")
-                evidence.add(CONFIG, UNREPORTED if silent else None, **{field: value})
+                arguments.add(CONFIG, UNREPORTED if silent else None, **{field: value})
 
-    def check_parts(self, origin, config):
+    def check_arrays_by_key(self, origin, config):
         """Raises a CheckpointError where the arrays are not those of the model of a config.
 
         Sizes may be equal in models of several classes, which compute other things: a config is
         believed only where each array has a use in its model, and none is missing there.
         """
         texts = []
-        for key, part in self.parts.items():
+        for key, part in self.arrays_by_key.items():
             names = [name for path, name in origin.items() if part in (path, name)]
             if key in config and bool(config[key]) != bool(names):
                 has = repr(names[0]) if names else f"no {part!r}"
@@ -189,7 +195,7 @@ class Family:
             )
 
     def complete(self, canonical, contents):
-        """What is special in a family; changes `canonical` and its evidence."""
+        """What is special in a family; changes `canonical` and its arguments."""
 
     # ---- writing
 
@@ -216,54 +222,18 @@ class Family:
         """Name of a file beside the arrays -> what it says, as a dict."""
         return {}
 
-    def impossible(self, model):
+    def not_storable(self, model):
         """What of a model the format has no place for, as texts."""
-        v, places = model.variant, self.holds
+        v, places = model.variant, self.can_store
         if isinstance(v, Extensions):
             paper = {name: (value,) for name, value in vars(Extensions()).items()}
             at_input = {} if v.position == "none" else {"position_at": ("input",)}
             places = {**paper, **at_input, **places}
         return differing(v, places)
 
-    def obstacles(self, model):
+    def not_computable(self, model):
         """What of a model the library of the family computes otherwise, as texts."""
-        return differing(model.variant, self.computes)
-
-
-def nearest(names, families):
-    """Which family has a place for most of the names, what it lacks and what is besides, as text.
-
-    Names may stand under a prefix. Of those that differ in numbers alone, one is looked at.
-    """
-    forms = {re.sub(r"\d+", "0", name): name for name in sorted(names, reverse=True)}
-    forms = sorted(forms.values())[:MAX_FORMS]
-    rows = [(f, {n: place for n in forms if (place := _place(n, f))}) for f in families]
-    # Of several, the one whose table has most.
-    family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table)))
-    if not fits:
-        return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
-    present = {place for _, place in fits.values()}
-    required = (n for n in architecture.REQUIRED if n not in present and n not in family.optional)
-    missing = [family.table.name_of(name) for name in required]
-    prefixes = sorted({prefix for prefix, _ in fits.values() if prefix})
-    besides = [name for name in forms if name not in fits]
-    under = f" under {shortened(prefixes, 2)}" if prefixes else ""
-    lacks = shortened(missing, 4) if missing else "nothing that every model has"
-    return (
-        f"The nearest is {family.name}, with {len(fits)} of {len(forms)} kinds of arrays{under}, "
-        f"such as {next(iter(fits))!r:.200}. Missing: {lacks}; without a place there: "
-        f"{shortened(besides, 4) if besides else 'none'}."
-    )
-
-
-def _place(name, family):
-    """A prefix of a name and the canonical name of what follows it in a family, or `None`."""
-    starts = [0, *(match.end() for match in re.finditer(r"[./]", name))][:MAX_PREFIXES]
-    for start in starts:
-        plain = re.sub(family.stripped, "", name[start:])
-        if targets := family.table.targets(plain):
-            return name[:start], targets[0]
-    return None
+        return differing(model.variant, self.can_compute)
 
 
 def unsupported(what, advice=""):

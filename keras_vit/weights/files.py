@@ -43,6 +43,7 @@ class Contents:
     arrays: dict
     config: dict = dataclasses.field(default_factory=dict)
     processor: dict = dataclasses.field(default_factory=dict)
+    adapted: str | None = None  # the name of the model that an adapter was merged into
 
 
 def open_checkpoint(path):
@@ -112,8 +113,8 @@ def _read_index(index):
         require(is_map, "it has no 'weight_map' from names to files")
         for name in sorted(set(table.values())):
             # The index is part of a download: it may name files of its own folder, nothing else.
-            is_plain = name == pathlib.PurePath(name).name and "\\" not in name
-            is_plain = is_plain and name not in ("", ".", "..")
+            plain = pathlib.PureWindowsPath(name).name  # what follows either slash, and a drive
+            is_plain = name == plain and name not in ("", "..")
             require(is_plain, f"it names {name!r}, not a plain name of a file in its folder")
             part = _read(index.parent / name)
             repeated = sorted(set(part) & set(arrays))

@@ -1,11 +1,13 @@
-"""Published checkpoints into models: read -> fit to the model -> assign -> report.
+"""Published checkpoints into models: read the file -> fit to the model -> assign -> report.
 
-`read` finds the file, downloads it if it must, tells its format by the names of its arrays, and
-brings it into one form, a `Canonical`: its arrays by the paths of the model's variables, and the
-arguments of the model that they are of. In Google's ViT-B_16.npz, for example,
-`Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel` is `block_0/mlp/dense_1/kernel`, by a row of
-`formats/google.py`. `Transformer/posembed_input/pos_embedding`, of 14 x 14 + 1 tokens, is fitted to
-24 x 24 + 1 for a model of 384 pixels.
+The way of one array, the positions in Google's ViT-B_16.npz, into a model for 384 x 384 pixels:
+
+1. `read` opens the file. As names there begin with `Transformer/`, it has the format of
+   formats/google.py, by whose table `Transformer/posembed_input/pos_embedding` is the model's
+   variable `patch_encoder/position/embedding`.
+2. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
+3. `assign` gives it to the variable, once every array has a variable of its shape.
+4. The `LoadReport` lists it under `resized`.
 """
 
 import dataclasses
@@ -14,16 +16,23 @@ import re
 import warnings
 from typing import Any
 
+from keras_vit.checks import pair
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models import resize_weights as sizes
 from keras_vit.models.backbone import MODELS, check_model
-from keras_vit.models.resize_weights import POSITIONS, PROJECTION
+from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
+from keras_vit.variants import VARIANTS
+from keras_vit.weights import readers
 from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.assign import FITTING, LoadReport, assign
-from keras_vit.weights.evidence import grid_for, learned_tokens, shape_of
-from keras_vit.weights.files import CheckpointError
-from keras_vit.weights.readers import read
+from keras_vit.weights.files import open_checkpoint
+from keras_vit.weights.formats import peft
+from keras_vit.weights.huggingface_images import reading_of_config
+from keras_vit.weights.locate import local_path, locate
+from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
+from keras_vit.weights.prefixes import find_model
+from keras_vit.weights.reading import CheckpointError, check_architecture, naming
 
 
 def load_weights(
@@ -57,9 +66,6 @@ def load_weights(
         prefix: what the names of the model's arrays begin with in a file with several models, such
             as `"student."`. `None` takes what is a whole model under one prefix, and of several
             the average that training kept (teacher, EMA, momentum); the report names the prefix.
-
-    Returns:
-        A `LoadReport`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -106,7 +112,7 @@ def from_checkpoint(
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
     checkpoint = read(weights, {**overrides, "file_image_size": file_image_size}, prefix)
-    arguments = {**checkpoint.evidence, **building_arguments(overrides)}
+    arguments = {**checkpoint.arguments, **building_arguments(overrides)}
     model = MODELS[checkpoint.model](**arguments)
     checkpoint = fit_to_model(
         checkpoint, model, overrides.get("interpolation"), fit_patch_size="patch_size" in overrides
@@ -118,18 +124,74 @@ def from_checkpoint(
     return model
 
 
+# ---- read
+
+
+def read(weights, known, prefix=None):
+    """The `CanonicalCheckpoint` of a path, a URL or a published name, as in `load_weights`.
+
+    `known` has arguments of a model by name: those that a caller gave, or all of the model that is
+    to be filled. They decide what the file leaves open, such as the number of heads.
+    """
+    place, record = locate(weights)  # a path or a URL, and its row in the catalogue or `None`
+    if record is not None:
+        known = {**computed_positions(VARIANTS.get(record.variant)), **known}
+    checkpoint = read_file(local_path(place, record), known, prefix)
+    if record is None:
+        checkpoint.name = place if isinstance(place, str) else place.resolve().name
+    else:
+        checkpoint.add_record(record)
+    return checkpoint
+
+
+def read_file(path, known, prefix=None):
+    """The `CanonicalCheckpoint` of a file or folder; `known` and `prefix` are as in `read`."""
+    contents = open_checkpoint(path)  # name in the file -> array, and the JSON files beside it
+    contents = peft.merge_adapter(contents, readers.FAMILIES)  # of LoRA, if it is one
+    with naming(path):
+        # The arrays of the model without a prefix, and the format that has such names.
+        model = find_model(contents.arrays, readers.FAMILIES, prefix)
+        readers.check_family(model.family, contents)
+        # Each array by the path of its variable, and the arguments of the model.
+        checkpoint = model.family.read(dataclasses.replace(contents, arrays=model.arrays), known)
+        check_architecture(checkpoint)
+        checkpoint.reading = reading_of_config(contents.config) or checkpoint.reading
+    model.restore_names(checkpoint, contents.arrays)  # those of the file, for the report
+    if contents.adapted is not None:
+        checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
+    checkpoint.path = str(path)
+    return checkpoint
+
+
+def computed_positions(row):
+    """`{"position": ...}` of a variant that computes its positions, which its files do not say."""
+    position = getattr(row, "position", "learned_1d")
+    return {} if position == "learned_1d" else {"position": position}
+
+
+def image_size_of(weights):
+    """The (height, width) in pixels that a checkpoint was trained at; the errors are of `read`.
+
+    That of published weights is looked up in the catalogue, and nothing is downloaded for it.
+    """
+    _, record = locate(weights)
+    if record is not None and record.image_size:
+        return pair(record.image_size, "image_size")
+    return read(weights, known={}).arguments["image_size"]
+
+
+# ---- fit to the model
+
+
 def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
-    """A copy of a `Canonical` with patches, positions and channels in the sizes of a model.
+    """A copy of a checkpoint with patches, positions and channels in the sizes of a model.
 
-    `interpolation` is as in `load_weights`, and `fit_patch_size` as `resize_patches` there. The
-    head is left to `assign`, which leaves out one for other classes.
-
-    Raises:
-        CheckpointError: the checkpoint is of a model of another class.
+    `interpolation` is as in `load_weights`, and `fit_patch_size` as `resize_patches` there. A head
+    for other classes is left out by `assign`.
     """
     if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
-            f"{checkpoint.source.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
+            f"{checkpoint.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
             f"{type(model).__name__}. Nothing was loaded. {FITTING}"
         )
     checkpoint = dataclasses.replace(
@@ -139,22 +201,20 @@ def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
         if model.variant.layer_scale is None and model.variant.block != "parallel":
             checkpoint.fold_layer_scale()
         if fit_patch_size:
-            _fit_patches(checkpoint, model.variant)
+            _fit_patches(checkpoint, model.variant.patch_size)
         _fit_positions(checkpoint, model, interpolation)
-    if checkpoint.evidence["channels"] == 3 and model.channels != 3:
+    if checkpoint.arguments["channels"] == 3 and model.channels != 3:
         _fit_channels(checkpoint, model.channels)
     return checkpoint
 
 
-def _fit_patches(checkpoint, variant):
-    old_size, new_size = checkpoint.evidence["patch_size"], variant.patch_size
-    if old_size == new_size:
-        return
-    # FlexiViT's authors resize a patch without antialias, timm by its rule for positions.
-    flexible = checkpoint.evidence["interpolation"] == "bilinear_antialias"
-    method = "bilinear" if flexible else "bicubic"
-    kernel = sizes.resize_patches(checkpoint.arrays[PROJECTION], old_size, new_size, method)
-    checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
+def _fit_patches(checkpoint, patch_size):
+    """Resizes the patch kernel to patches of another size."""
+    old_size, kernel = checkpoint.arguments["patch_size"], checkpoint.arrays[PROJECTION]
+    if old_size != patch_size:
+        method = PATCH_METHODS.get(checkpoint.arguments["interpolation"], "bicubic")
+        kernel = sizes.resize_patches(kernel, old_size, patch_size, method)
+        checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
 
 
 def _fit_positions(checkpoint, model, interpolation):
@@ -162,17 +222,17 @@ def _fit_positions(checkpoint, model, interpolation):
 
     Positions of another scheme are left to `assign`, which reports that they do not fit.
     """
-    of_file, v = checkpoint.evidence, model.variant
+    of_file, v = checkpoint.arguments, model.variant
     tokens = learned_tokens(of_file)
     has_grid = v.position in ("learned_1d", "relative_2d")
     if not has_grid or of_file["position"] != v.position or tokens != v.learned_tokens:
         return
     grid = grid_for(of_file["image_size"], shape_of(of_file))
     method = interpolation or of_file["interpolation"]
-    tables = {n: a for n, a in checkpoint.arrays.items() if re.fullmatch(POSITIONS, n)}
-    tables = {name: table.astype("float64") for name, table in tables.items()}
+    arrays = checkpoint.arrays
+    tables = {n: arrays[n].astype("float64") for n in arrays if re.fullmatch(POSITIONS, n)}
     changed = sizes.resize_positions(tables, grid, model.grid, tokens, method)
-    checkpoint.arrays.update(changed)
+    arrays.update(changed)
     checkpoint.resized += tuple((name, grid, model.grid, method) for name in changed)
 
 

@@ -8,7 +8,8 @@ import pathlib
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.variants import VARIANTS
 from keras_vit.weights import augreg, catalog
-from keras_vit.weights.fetch import PACKAGE
+from keras_vit.weights.downloads import DownloadError
+from keras_vit.weights.fetch import PACKAGE, fetch
 from keras_vit.weights.tables import shortened
 
 SUFFIXES = """.npz .safetensors .pt .pth .bin .h5 .keras .ckpt .pkl .onnx .msgpack .json .tar
@@ -50,6 +51,27 @@ def locate(weights):
     except ValueError as error:  # which proposes names
         hub = f" hf://{text} would be a repository of the hub." if text.count("/") == 1 else ""
         raise ValueError(f"{error}{hub}") from None
+
+
+def local_path(place, record=None):
+    """The path of what `locate` returned; a URL is downloaded."""
+    if not isinstance(place, str):
+        return place
+    try:
+        return fetch(place, size=record and record.size)
+    except DownloadError as error:  # which tells the URL, and not for which published weights
+        raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
+
+
+def unfetched(weights):
+    """The record of published weights that would have to be downloaded; `None` for all others."""
+    url, record = locate(weights)
+    try:
+        if record is not None:
+            fetch(url, size=record.size, offline=True)
+    except OSError:
+        return record
+    return None
 
 
 def published_for(variant):

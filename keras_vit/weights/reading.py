@@ -58,6 +58,20 @@ def reading(path, format):
         ) from error
 
 
+@contextlib.contextmanager
+def naming(path):
+    """Turns what is raised over a checkpoint into a `CheckpointError` that names it."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"{str(path)!r}: {error} Nothing was loaded.") from error
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        raise CheckpointError(
+            f"{str(path)!r}, or the config beside it, says what cannot be of a model: "
+            f"{type(error).__name__}: {error}. Nothing was loaded."
+        ) from error
+
+
 def checked_members(archive, size):
     """The entries of a zip archive that does not claim to be much larger than it is."""
     members = archive.infolist()
@@ -94,7 +108,7 @@ def check_architecture(canonical):
 
     A config may say anything, and an array may have a shape that no other array confirms.
     """
-    arguments = canonical.evidence
+    arguments = canonical.arguments
     positive_int(arguments["channels"], "channels")
     size = pair(arguments["image_size"], "image_size")
     require(max(size) <= MAX_SIDE, f"image_size={size} is above {MAX_SIDE} pixels.")

@@ -15,7 +15,6 @@ from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
-from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.formats import (
     aimv2,
     bit,
@@ -26,6 +25,7 @@ from keras_vit.weights.formats import (
     timm_writing,
     vision_towers,
 )
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
@@ -152,7 +152,7 @@ def reader_of(model, format):
     name, *_ = config.get("architectures") or [config.get("architecture", "the usual arrays")]
     library = {"timm": "timm", "huggingface": "transformers"}.get(format, family.name)
     usual = WRITERS[format][isinstance(model, BiT)][0]
-    if family is not usual and (lacks := usual.impossible(model)):
+    if family is not usual and (lacks := usual.not_storable(model)):
         why += f", and {lacks[0]}, for which the plain one of {library} has no place"
     return f"{name} of {library}: {why}"
 
@@ -160,7 +160,7 @@ def reader_of(model, format):
 def _family(model, format):
     """The first family of a format that has a place for a model, or else that lacks least."""
     families = WRITERS[format][isinstance(model, BiT)]
-    lacks = lambda family: (len(family.impossible(model)), len(family.obstacles(model)))  # noqa: E731
+    lacks = lambda family: (len(family.not_storable(model)), len(family.not_computable(model)))  # noqa: E731
     return min(families, key=lacks)
 
 
@@ -195,7 +195,7 @@ def _obstacles(model, format):
         hard.append("folded kernels, which would be standardised twice")
     if any(variable.name == "kernel_scale" for variable in model.weights):
         hard.append("quantised layers, for which model.save(...) is")
-    return hard + family.impossible(model), family.obstacles(model)
+    return hard + family.not_storable(model), family.not_computable(model)
 
 
 def _canonical_arrays(model):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.reading import CheckpointError
 
 # Text, and then a number, alternatives, or the end.
 _PIECES = re.compile(r"([^{[]*)(?:\{(\w)(\+1)?(:\d+)?\}|\[(.*?)\]|$)")
@@ -23,9 +23,9 @@ PARTS = ("query", "key", "value", "out")
 class Layout(NamedTuple):
     """How an array lies in a file: its number of axes there (or `None`), and both conversions."""
 
-    axes: int | None
-    read: Callable
-    write: Callable
+    axes: int | None = None
+    read: Callable = lambda array: array
+    write: Callable = lambda array: array
 
 
 def _vector(array):
@@ -41,12 +41,12 @@ def matrix_of(kernel):
     return kernel[0, 0]
 
 
-SAME = Layout(None, lambda a: a, lambda a: a)
-VECTOR = Layout(None, _vector, lambda a: a)  # (1, 1, 1, C), as Flax stored group norms once
+SAME = Layout()
+VECTOR = Layout(None, _vector)  # (1, 1, 1, C), as Flax stored group norms once
 TRANSPOSED = Layout(2, lambda m: m.T, lambda m: m.T)  # (out, in), as PyTorch has it
 # (out, in, height, width), as PyTorch has it.
 CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k: k.transpose(3, 2, 0, 1))
-FLAX_PATCHES = Layout(4, lambda k: k, lambda k: k)
+FLAX_PATCHES = Layout(4)  # (height, width, in, out)
 
 
 def two_rows(name, path, first, second, layout=SAME, layout_2=SAME):

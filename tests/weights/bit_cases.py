@@ -99,7 +99,7 @@ def load(contents, dtype="float32"):
     """A model with the weights, in which every array must have its place."""
     canonical = read(contents)
     check_architecture(canonical)
-    model = keras_vit.BiT(**canonical.evidence, dtype=dtype)
+    model = keras_vit.BiT(**canonical.arguments, dtype=dtype)
     assign(model, canonical)
     return model
 

@@ -7,8 +7,9 @@ import pytest
 
 import keras_vit
 from keras_vit.preprocessing import BIG_VISION, BIT, HUGGING_FACE
-from keras_vit.weights.files import CheckpointError, Contents, open_checkpoint
+from keras_vit.weights.files import Contents, open_checkpoint
 from keras_vit.weights.formats import bit
+from keras_vit.weights.reading import CheckpointError
 from tests.support import refuses
 from tests.weights.bit_cases import (
     HUGGING,
@@ -32,17 +33,17 @@ pytestmark = pytest.mark.any_backend
 @every_case
 def test_the_architecture_comes_from_the_file(case):
     canonical = read(case.contents)
-    found = canonical.evidence
+    found = canonical.arguments
     assert (found["version"], found["numerics"]) == (case.version, case.numerics)
     assert (found["blocks"], found["width"]) == (case.blocks, 0.5)
     assert (found["channels"], found["image_size"]) == (3, (224, 224))
     assert found["num_classes"] == case.io["output_f64"].shape[1]
     assert canonical.model == "BiT"
-    assert "image_size" in canonical.evidence.assumed
+    assert "image_size" in canonical.arguments.assumed
     assert sorted(canonical.origin) == sorted(canonical.arrays)
     assert set(canonical.origin.values()) == set(case.contents.arrays)
     known = read(case.contents, {"image_size": 64})
-    assert known.evidence["image_size"] == (64, 64) and "image_size" not in known.evidence.assumed
+    assert known.arguments["image_size"] == (64, 64) and "image_size" not in known.arguments.assumed
 
 
 def test_preprocessing_of_the_families():
@@ -84,14 +85,14 @@ def test_norms_with_four_axes_in_both_generations():
 def test_what_the_folders_of_hugging_face_and_timm_say(tmp_path):
     head = dict.fromkeys(("classifier.1.weight", "classifier.1.bias"))
     canonical = read(changed(HUGGING, lambda name: name.removeprefix("bit."), **head))
-    assert canonical.evidence["num_classes"] == 0
-    assert keras_vit.BiT(**canonical.evidence).output_shape == (None, 256)
+    assert canonical.arguments["num_classes"] == 0
+    assert keras_vit.BiT(**canonical.arguments).output_shape == (None, 256)
     names = {str(i): f"class {i}" for i in range(7)}
     assert read(changed(HUGGING, config={"id2label": names})).class_names == tuple(names.values())
     settings = {"input_size": [3, 448, 480], "crop_pct": 1.0, "mean": [0.4, 0.5, 0.6]}
     canonical = read(changed(TIMM, config={"pretrained_cfg": settings}))
-    assert canonical.evidence["image_size"] == (448, 480)
-    assert canonical.evidence.assumed["image_size"] == "its config.json"
+    assert canonical.arguments["image_size"] == (448, 480)
+    assert canonical.arguments.assumed["image_size"] == "its config.json"
     assert canonical.preprocessing.crop_fraction == 1.0
     assert canonical.preprocessing.mean == (0.4, 0.5, 0.6)
     shutil.copy(HUGGING.folder / "model.safetensors", tmp_path)
@@ -106,7 +107,7 @@ def test_hugging_face_post_activation():
     config = {**HUGGING.contents.config, "layer_type": "bottleneck", **padding}
     again = read(Contents(HUGGING.folder, file, config))
     same_arrays(again, canonical)
-    assert (again.evidence["version"], again.evidence["numerics"]) == ("v1", "timm")
+    assert (again.arguments["version"], again.arguments["numerics"]) == ("v1", "timm")
     with pytest.raises(CheckpointError, match="global_padding"):
         read(Contents(HUGGING.folder, file, {**config, "global_padding": None}))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights import readers
+from keras_vit.weights import load
 from keras_vit.weights.files import read_safetensors
 from tests.support import ORACLES, assert_same, randomize, read_arrays, tiny_vit, values
 from tests.weights.stored import refused
@@ -147,7 +147,7 @@ def mutations(content, count, seed=0):
 
 
 def read(path):
-    return readers.read_checkpoint(path, {"num_heads": 2}).arrays
+    return load.read_file(path, {"num_heads": 2}).arrays
 
 
 def same(some, others):

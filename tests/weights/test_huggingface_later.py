@@ -133,7 +133,7 @@ def test_a_config_that_contradicts_the_arrays(tmp_path, case):
     family = keras_vit.from_checkpoint(model_of(case)).load_report.family
     config = config_of(case)
     (own,) = {f.model_types for f in FAMILIES if f.name == family}
-    (parts,) = {tuple(f.parts) for f in FAMILIES if f.name == family}
+    (parts,) = {tuple(f.arrays_by_key) for f in FAMILIES if f.name == family}
     for key in set(parts) & set(config):
         with pytest.raises(keras_vit.CheckpointError, match=f"another model.* says {key}="):
             keras_vit.from_checkpoint(changed(case, tmp_path, **{key: 0 if config[key] else 0.1}))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.files import CheckpointError, read_hdf5
+from keras_vit.weights.files import read_hdf5
+from keras_vit.weights.reading import CheckpointError
 from tests.support import ORACLES, assert_close, forward, oracle_cases, read_arrays, values
 from tests.weights.stored import refused
 

@@ -8,9 +8,9 @@ config.
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import CONFIG, CUSTOM, POSITION, shape_of
 from keras_vit.weights.family import ANY, reasons
 from keras_vit.weights.formats import vision_towers
+from keras_vit.weights.model_arguments import CONFIG, CUSTOM, POSITION, shape_of
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 BLOCK, APPLE_BLOCK = vision_towers.BLOCK, "trunk.blocks.{i}."
@@ -27,22 +27,22 @@ class Aimv2(vision_towers.VisionTower):
 
     def choose_pooling(self, canonical):
         super().choose_pooling(canonical)
-        evidence = canonical.evidence
-        if heads := evidence["width"] // HEAD_WIDTH:
+        arguments = canonical.arguments
+        if heads := arguments["width"] // HEAD_WIDTH:
             why = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
-            evidence.add(CUSTOM, why, num_heads=heads)
-        if evidence.config.get("is_native", POSITION not in canonical.arrays):
-            size = evidence.caller.get("image_size") or evidence.get("image_size") or 224
-            grid = shape_of(evidence).grid(size)
-            canonical.arrays[POSITION] = sincos_table(grid, evidence["width"])
+            arguments.add(CUSTOM, why, num_heads=heads)
+        if arguments.config.get("is_native", POSITION not in canonical.arrays):
+            size = arguments.caller.get("image_size") or arguments.get("image_size") or 224
+            grid = shape_of(arguments).grid(size)
+            canonical.arrays[POSITION] = sincos_table(grid, arguments["width"])
             canonical.origin[POSITION] = f"sines and cosines for {grid}"
-            evidence.add(CONFIG, image_size=size)
+            arguments.add(CONFIG, image_size=size)
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v, count = model.variant, model.num_classes
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
         what = f"qkv_bias={v.qkv_bias} with biases={v.biases!r}"
-        return super().impossible(model) + reasons({f"num_classes={count}": count, what: partly})
+        return super().not_storable(model) + reasons({f"num_classes={count}": count, what: partly})
 
     def json_files(self, model):
         has_bias = model.variant.has_bias("out")
@@ -65,7 +65,7 @@ def sincos_table(grid, width):
 FAMILY = Aimv2(
     name="Hugging Face AIMv2",
     model_types=("aimv2", "aimv2_vision_model"),
-    parts={
+    arrays_by_key={
         "learned_positions": POSITION,
         "use_head": "pool/probe",
         "mlp_bias": "block_0/mlp/dense_1/bias",
@@ -84,7 +84,7 @@ FAMILY = Aimv2(
     ),
     defaults={**vision_towers.DEFAULTS, "activation": "silu"},
     config={**vision_towers.SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
-    holds={
+    can_store={
         **vision_towers.HOLDS,
         "class_token": (False,),
         "pool": ("probe", "mean", None),

@@ -12,10 +12,10 @@ import re
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import POSITION, grid_for, shape_of
 from keras_vit.weights.family import Family
-from keras_vit.weights.files import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.formats import google
+from keras_vit.weights.model_arguments import POSITION, grid_for, shape_of
+from keras_vit.weights.reading import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.tables import SAME, Layout, Table
 
 PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/", "")
@@ -62,18 +62,18 @@ class BigVision(Family):
         return blocks
 
     def complete(self, canonical, contents):
-        evidence, prefix = canonical.evidence, self.prefix_of(contents.arrays)
+        arguments, prefix = canonical.arguments, self.prefix_of(contents.arrays)
         names = [name.removeprefix(prefix) for name in contents.arrays]
         # The family's models without a table have sin-cos positions; those of the older one none.
-        if prefix or _has_own_names(names) or evidence.config.get("posemb") == "sincos2d":
-            evidence["position"] = "sincos_2d"
-        if evidence.caller.get("interpolation") == FLEXIVIT:  # whose files look like any others
-            evidence["interpolation"] = FLEXIVIT
-        canonical.preprocessing = SIGLIP if evidence["pool"] == "map" else BIG_VISION
+        if prefix or _has_own_names(names) or arguments.config.get("posemb") == "sincos2d":
+            arguments["position"] = "sincos_2d"
+        if arguments.caller.get("interpolation") == FLEXIVIT:  # whose files look like any others
+            arguments["interpolation"] = FLEXIVIT
+        canonical.preprocessing = SIGLIP if arguments["pool"] == "map" else BIG_VISION
         # Positions were added before the class token came, which gets zeros; in files from before
         # that change it has a position already.
-        if POSITION in canonical.arrays and evidence["class_token"]:
-            if not _has_class_position(canonical.arrays[POSITION].shape[1], evidence):
+        if POSITION in canonical.arrays and arguments["class_token"]:
+            if not _has_class_position(canonical.arrays[POSITION].shape[1], arguments):
                 canonical.add_zero_positions(at=0, count=1)
 
 
@@ -81,15 +81,15 @@ def _has_own_names(names):
     return any(re.match(OWN_NAMES, name) for name in names)
 
 
-def _has_class_position(count, evidence):
+def _has_class_position(count, arguments):
     """Whether one of `count` positions is that of the class token.
 
     The first known image size that has as many patches, or one less, decides; without one, which
     of both numbers is a square.
     """
-    caller, configured = evidence.caller, evidence.from_config("image_size")
+    caller, configured = arguments.caller, arguments.from_config("image_size")
     for size in (caller.get("file_image_size"), configured, caller.get("image_size")):
-        grid = size and grid_for(size, shape_of(evidence))
+        grid = size and grid_for(size, shape_of(arguments))
         if grid and math.prod(grid) in (count, count - 1):
             return math.prod(grid) == count - 1
     is_square = lambda n: math.isqrt(n) ** 2 == n  # noqa: E731

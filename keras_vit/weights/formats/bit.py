@@ -15,11 +15,11 @@ from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT
 from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.architecture import ROOT, resnet_of, units_of
-from keras_vit.weights.canonical import Canonical
-from keras_vit.weights.evidence import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Evidence
+from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.family import Family, reasons
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import google, huggingface, timm
+from keras_vit.weights.model_arguments import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Arguments
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
 UNIT_PATH = "stage_{s}_unit_{u}/"
@@ -40,9 +40,9 @@ class BiTFamily(Family):
                 f"{ROOT!r} and units as well (canonical names)."
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
-        evidence = Evidence(caller)
-        evidence.config = contents.config
-        evidence.add(
+        arguments = Arguments(caller)
+        arguments.config = contents.config
+        arguments.add(
             ARRAYS,
             blocks=blocks,
             width=width,
@@ -51,12 +51,14 @@ class BiTFamily(Family):
             channels=channels,
             **self.defaults,
         )
-        canonical = Canonical(self.name, arrays, origin, evidence, ignored, BIT, model="BiT")
+        canonical = CanonicalCheckpoint(
+            self.name, arrays, origin, arguments, ignored, BIT, model="BiT"
+        )
         self.complete(canonical, contents)
-        evidence.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
-        if size := evidence.caller.get("image_size"):
-            evidence.add(CALLER, UNREPORTED, image_size=size)
-        evidence["image_size"] = pair(evidence["image_size"], "image_size")
+        arguments.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
+        if size := arguments.caller.get("image_size"):
+            arguments.add(CALLER, UNREPORTED, image_size=size)
+        arguments["image_size"] = pair(arguments["image_size"], "image_size")
         return canonical
 
 
@@ -85,8 +87,8 @@ BIG_TRANSFER = BiTFamily(
         ("resnet/head/conv2d/bias", "head/bias", SAME),
     ),
     defaults={"numerics": "bit"},
-    holds={"version": ("v2",)},
-    computes={"numerics": ("bit",)},
+    can_store={"version": ("v2",)},
+    can_compute={"numerics": ("bit",)},
 )
 
 
@@ -101,8 +103,8 @@ class BigVision(BiTFamily):
         return next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
 
     def complete(self, canonical, contents):
-        if canonical.evidence["version"] == "v1":
-            canonical.evidence["numerics"], canonical.preprocessing = "google", BIG_VISION
+        if canonical.arguments["version"] == "v1":
+            canonical.arguments["numerics"], canonical.preprocessing = "google", BIG_VISION
 
 
 BIG_VISION_BIT = BigVision(
@@ -130,13 +132,13 @@ class Timm(BiTFamily):
     PUBLISHED = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
 
     def complete(self, canonical, contents):
-        evidence, config = canonical.evidence, contents.config
+        arguments, config = canonical.arguments, contents.config
         images = config.get("pretrained_cfg", {})
         settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
         canonical.set_preprocessing(*timm.preprocessing_of(settings), images)
-        canonical.class_names = timm.class_names_of(config, evidence["num_classes"])
+        canonical.class_names = timm.class_names_of(config, arguments["num_classes"])
         if size := tuple(settings.get("input_size", ())[1:]):
-            evidence.add(CONFIG, image_size=size)
+            arguments.add(CONFIG, image_size=size)
 
     def json_files(self, model):
         name = self.architecture(model.variant) or "resnetv2_50x1_bit"
@@ -152,10 +154,10 @@ class Timm(BiTFamily):
                 return f"resnetv2_{name[1:]}_bit"
         return None
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v = model.variant
         size = f"blocks={v.blocks} with width={v.width:g}"
-        return super().impossible(model) + reasons({size: self.architecture(v) is None})
+        return super().not_storable(model) + reasons({size: self.architecture(v) is None})
 
 
 TIMM = Timm(
@@ -171,20 +173,20 @@ TIMM = Timm(
         ("head.fc.bias", "head/bias", SAME),
     ),
     defaults={"numerics": "timm"},
-    computes=AS_BIT,
-    holds={"version": ("v2",)},
+    can_compute=AS_BIT,
+    can_store={"version": ("v2",)},
 )
 
 
 class HuggingFace(BiTFamily):
     def complete(self, canonical, contents):
-        evidence, config, processor = canonical.evidence, contents.config, contents.processor
+        arguments, config, processor = canonical.arguments, contents.config, contents.processor
         canonical.set_preprocessing(*huggingface.preprocessing_of(processor), processor)
-        canonical.class_names = huggingface.class_names_of(config, evidence["num_classes"])
+        canonical.class_names = huggingface.class_names_of(config, arguments["num_classes"])
         if size := processor.get("crop_size", processor.get("size")):
-            evidence.add(CONFIG, image_size=huggingface_images.sides_of(size))
-        v = BiTVariant(*(evidence[name] for name in ("blocks", "width", "version")))
-        expected = self.architecture(v, evidence["channels"])
+            arguments.add(CONFIG, image_size=huggingface_images.sides_of(size))
+        v = BiTVariant(*(arguments[name] for name in ("blocks", "width", "version")))
+        expected = self.architecture(v, arguments["channels"])
         stated = {key: config[key] for key in expected if key in config}
         if str(stated.get("global_padding")).lower() == "same":
             stated["global_padding"] = "SAME"
@@ -256,7 +258,7 @@ HUGGING_FACE = HuggingFace(
         *tables.torch_linear("classifier.1", "head"),
     ),
     defaults={"numerics": "timm"},
-    computes=AS_BIT,
+    can_compute=AS_BIT,
 )
 
 

@@ -1,25 +1,21 @@
 """npz files of google-research/vision_transformer, which are read and written.
 
-They exist in two generations, which number the modules of a block differently (`LayerNorm_2`,
-`MlpBlock_3` and `MultiHeadDotProductAttention_1` in the published ones): both are read, and the
-published one is written.
+A row of `ROWS` is (name in the file, path of the model's variable, how the array lies in the file).
+`{i}` is any number. `[2|1]` is either number: files exist in two generations, which number the
+modules of a block differently; both are read, and the first, as published, is written.
 
-A row of `ROWS` is (name in the file, path of the model's variable, `Layout` of the array); of
-`[2|1]` both are read and the first is written. The loops that apply the rows to each array of a
-file are `Table.read` and `Table.write` in weights/tables.py. What arrays do not tell is in
-`defaults`, or in a `config.json`. `holds` are values that a file can have, `computes` those that
-the authors' code has.
+The functions make the rows of a layer: `flax_norm("LayerNorm_0", "norm_1")` is
+("LayerNorm_0/scale", "norm_1/gamma", SAME) and ("LayerNorm_0/bias", "norm_1/beta", SAME).
 """
 
-from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 
 BLOCK = "Transformer/encoderblock_{i}/"
 UNIT = "block{s}/unit{u}/"
-GROUP_NORM = Layout(None, VECTOR.read, lambda a: a.reshape(1, 1, 1, -1))  # as published
+# (C,) of a norm, which is published as (1, 1, 1, C).
+GROUP_NORM = Layout(read=VECTOR.read, write=lambda a: a.reshape(1, 1, 1, -1))
 
 RESNET_ROWS = (
     (UNIT + "conv{n}/kernel", "stage_{s}_unit_{u}/conv{n}/kernel", SAME),
@@ -30,9 +26,9 @@ RESNET_ROWS = (
 )
 ROWS = (
     ("cls", "patch_encoder/class_token", SAME),
-    ("embedding/kernel", PROJECTION, FLAX_PATCHES),
+    ("embedding/kernel", "patch_encoder/projection/kernel", FLAX_PATCHES),
     ("embedding/bias", "patch_encoder/projection/bias", SAME),
-    ("Transformer/posembed_input/pos_embedding", POSITION, SAME),
+    ("Transformer/posembed_input/pos_embedding", "patch_encoder/position/embedding", SAME),
     *tables.flax_norm(BLOCK + "LayerNorm_0", "block_{i}/norm_1"),
     *tables.flax_attention(BLOCK + "MultiHeadDotProductAttention_[1|0]", "block_{i}/attention"),
     *tables.flax_norm(BLOCK + "LayerNorm_[2|1]", "block_{i}/norm_2"),
@@ -41,30 +37,30 @@ ROWS = (
     *tables.flax_norm("Transformer/encoder_norm", "norm"),
     *tables.flax_dense("pre_logits", "pre_logits"),
     *tables.flax_dense("head", "head"),
-    ("conv_root/kernel", "root/conv/kernel", SAME),
+    ("conv_root/kernel", "root/conv/kernel", SAME),  # of a hybrid
     *RESNET_ROWS,
 )
 
 
 class Google(Family):
-    def obstacles(self, model):
-        """As of every family, and the mean, which the authors take over the class token too."""
+    def not_computable(self, model):
+        """The authors' code takes the mean over the class token, too; a model here does not."""
         v = model.variant
         mixed = v.pool == "mean" and v.class_token
-        return super().obstacles(model) + reasons({"pool='mean' with a class token": mixed})
+        return super().not_computable(model) + reasons({"pool='mean' with a class token": mixed})
 
 
 FAMILY = Google(
     name="google-research/vision_transformer",
-    sign=r"Transformer/",
+    sign=r"Transformer/",  # a file with such a name has this format
     table=Table(*ROWS),
-    defaults={
+    defaults={  # what the authors' code computes, and no array shows
         "interpolation": "align_corners",
         "gelu": "tanh",
         "epsilon": 1e-6,
         "stem_numerics": "google",
     },
-    config={
+    config={  # key of a config.json beside the file -> argument of the model
         "hidden_size": "width",
         "classifier": (
             "pool",
@@ -72,8 +68,9 @@ FAMILY = Google(
         ),
         "image": "image_size",
     },
-    holds={"pool": ("token", "mean", "first", None), "registers": (0,)},
-    computes={
+    # To write a model: values that a file can store, and those that the authors' code computes.
+    can_store={"pool": ("token", "mean", "first", None), "registers": (0,)},
+    can_compute={
         "pool": ("token", "mean", None),  # "first" is of big_vision alone
         "gelu": ("tanh",),
         "epsilon": (1e-6,),

@@ -14,10 +14,10 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import POSITION, grid_for, learned_tokens, shape_of
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.formats import timm
 from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
+from keras_vit.weights.model_arguments import POSITION, grid_for, learned_tokens, shape_of
 from keras_vit.weights.tables import CONV, SAME, Table
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
@@ -86,22 +86,22 @@ class HuggingFace(Family):
         return {**contents.config, **token}
 
     def complete(self, canonical, contents):
-        evidence, config = canonical.evidence, canonical.evidence.config
-        if evidence["representation_size"]:
+        arguments, config = canonical.arguments, canonical.arguments.config
+        if arguments["representation_size"]:
             if config.get("pooler_act", "tanh") != "tanh":
                 raise unsupported(f"a pooler with pooler_act={config['pooler_act']!r}, not 'tanh'")
             # The pooler reads the first token; who asks for another pooling wants the tokens.
-            if not evidence["class_token"]:
-                evidence["pool"] = "first"
-            wants_tokens = evidence.caller.get("pool", evidence["pool"]) != evidence["pool"]
-            is_asked_for = evidence.caller.get("representation_size")
+            if not arguments["class_token"]:
+                arguments["pool"] = "first"
+            wants_tokens = arguments.caller.get("pool", arguments["pool"]) != arguments["pool"]
+            is_asked_for = arguments.caller.get("representation_size")
             if wants_tokens and not is_asked_for and "head/kernel" not in canonical.arrays:
-                evidence["representation_size"] = None
-        activation, usual = evidence["gelu"], "silu" if evidence["mlp"] == "swiglu" else "gelu_"
-        evidence["activation"] = None if activation.startswith(usual) else activation
-        evidence["gelu"] = "tanh" if activation == "gelu_tanh" else "erf"
+                arguments["representation_size"] = None
+        activation, usual = arguments["gelu"], "silu" if arguments["mlp"] == "swiglu" else "gelu_"
+        arguments["activation"] = None if activation.startswith(usual) else activation
+        arguments["gelu"] = "tanh" if activation == "gelu_tanh" else "erf"
         canonical.set_preprocessing(*preprocessing_of(contents.processor), contents.processor)
-        canonical.class_names = class_names_of(config, evidence["num_classes"])
+        canonical.class_names = class_names_of(config, arguments["num_classes"])
 
     def write(self, model, arrays):
         prefix = f"{self.model_type}." if model.num_classes else ""
@@ -113,11 +113,11 @@ class HuggingFace(Family):
             config |= {"pooler_act": "tanh", "pooler_output_size": v.representation_size or v.width}
         return {**config, "hidden_act": hidden_act(v)}
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v, has_head = model.variant, bool(model.num_classes)
         head = f"pool={v.pool!r} and a head" if self.head_pools else "a head"
         removed = " (transformers 5 has removed ViTHybrid)" * (self.model_type == "vit")
-        return super().impossible(model) + reasons(
+        return super().not_storable(model) + reasons(
             {
                 f"stem={v.stem}{removed}": v.stem is not None,
                 "representation_size and a head": v.representation_size and has_head,
@@ -161,7 +161,7 @@ FAMILY = HuggingFace(
     ),
     ignored=(r"embeddings\.(mask_token|position_ids)", r"decoder\..*"),
     model_types=("vit", "ijepa"),
-    parts={"class_token": "patch_encoder/class_token"},
+    arrays_by_key={"class_token": "patch_encoder/class_token"},
     defaults={
         "interpolation": "bicubic_no_antialias",
         "gelu": "gelu_erf",
@@ -169,7 +169,7 @@ FAMILY = HuggingFace(
         "stem_numerics": "timm",
     },
     config={**SETTINGS, "qkv_bias": "qkv_bias"},
-    holds={**HOLDS, "class_token": (True,), "pool": ("token", "mean", None)},
+    can_store={**HOLDS, "class_token": (True,), "pool": ("token", "mean", None)},
     has_pooler=True,
 )
 
@@ -181,9 +181,9 @@ def hidden_act(v):
 
 
 def parts_of(model, family):
-    """What `config.json` says of the arrays of a model, by the keys of the `parts` of a family."""
+    """What `config.json` says of the arrays of a model, by the keys of `arrays_by_key`."""
     names = {variable.path for variable in model.weights}
-    return {key: part in names for key, part in family.parts.items() if key not in FLAT}
+    return {key: part in names for key, part in family.arrays_by_key.items() if key not in FLAT}
 
 
 def lacks_key_bias(arrays):
@@ -200,25 +200,25 @@ def to_the_grid(canonical):
     call whose image is none, also in one of the size that the config names. Tables of offsets, of
     rows by columns, they take for those of columns by rows.
     """
-    evidence, arrays = canonical.evidence, canonical.arrays
-    size, shape = evidence.from_config("image_size"), shape_of(evidence)
+    arguments, arrays = canonical.arguments, canonical.arrays
+    size, shape = arguments.from_config("image_size"), shape_of(arguments)
     grid = size and grid_for(size, shape)
-    if not grid or grid[0] == grid[1] or evidence.caller.get("file_image_size"):
+    if not grid or grid[0] == grid[1] or arguments.caller.get("file_image_size"):
         return
-    learned, offsets = learned_tokens(evidence), [n for n in arrays if n.endswith("/table")]
+    learned, offsets = learned_tokens(arguments), [n for n in arrays if n.endswith("/table")]
     old = grid[::-1] if offsets else (math.isqrt(math.prod(grid)),) * 2
     count = arrays[POSITION].shape[1] - learned if POSITION in arrays else 0
     if not offsets and not count == math.prod(old) == math.prod(grid):
         return
-    if evidence.caller.get("image_size"):  # to which they are resampled at once
-        evidence["image_size"] = tuple(n * stride for n, stride in zip(old, shape.stride))
+    if arguments.caller.get("image_size"):  # to which they are resampled at once
+        arguments["image_size"] = tuple(n * stride for n, stride in zip(old, shape.stride))
         return
     for name in offsets:
         table = arrays[name].astype("float64")
         arrays[name] = resize_offsets(table, old, grid, "bilinear")
     if not offsets:
         first, patches = np.split(arrays[POSITION], [learned], axis=1)
-        table = resize_grid(patches[0], old, grid, evidence["interpolation"])
+        table = resize_grid(patches[0], old, grid, arguments["interpolation"])
         arrays[POSITION] = np.concatenate([first, table[None]], axis=1)
 
 

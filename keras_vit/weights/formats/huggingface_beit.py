@@ -9,10 +9,10 @@ import dataclasses
 import re
 
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import POSITION, relative_table
 from keras_vit.weights.family import ANY, like, reasons, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
+from keras_vit.weights.model_arguments import POSITION, relative_table
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import SAME, Table
 
 BLOCK = huggingface.BLOCK
@@ -29,8 +29,8 @@ class Beit(huggingface.HuggingFace):
         )
 
     def complete(self, canonical, contents):
-        evidence, arrays, origin = canonical.evidence, canonical.arrays, canonical.origin
-        configured = evidence.from_config("pool")
+        arguments, arrays, origin = canonical.arguments, canonical.arrays, canonical.origin
+        configured = arguments.from_config("pool")
         super().complete(canonical, contents)
         names = (POSITION, "position/table", "position_0/table")
         positions = [origin[name] for name in names if name in arrays]
@@ -44,15 +44,15 @@ class Beit(huggingface.HuggingFace):
                 "The config.json is of another model; it says use_mean_pooling="
                 f"{configured == 'mean'}, and the file has {origin['norm/gamma']!r}."
             )
-        evidence["norm_after_pool"] = after
+        arguments["norm_after_pool"] = after
         if after:
-            evidence["pool"] = "mean"
-            if evidence.caller.get("pool", "mean") not in ("mean", "token"):
+            arguments["pool"] = "mean"
+            if arguments.caller.get("pool", "mean") not in ("mean", "token"):
                 # Without its pooling the model has no last norm.
-                evidence["norm_after_pool"], evidence["final_norm"] = False, False
+                arguments["norm_after_pool"], arguments["final_norm"] = False, False
                 canonical.leave_out("norm/")
         if relative_table(arrays) is not None:
-            evidence["interpolation"] = "bilinear"
+            arguments["interpolation"] = "bilinear"
         huggingface.to_the_grid(canonical)
 
     def write(self, model, arrays):
@@ -71,7 +71,7 @@ class Beit(huggingface.HuggingFace):
             "drop_path_rate": 0.0,
         }
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v = model.variant
         at_input = v.position not in huggingface.TABLES or v.position_at == "input"
         rows = {
@@ -79,16 +79,16 @@ class Beit(huggingface.HuggingFace):
             f"qkv_bias={v.qkv_bias}": not v.qkv_bias,
             f"pool={v.pool!r} without norm_after_pool": (v.pool == "mean") != v.norm_after_pool,
         }
-        return super().impossible(model) + reasons(rows) + huggingface.not_square(model)
+        return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
 
 
 class Deit(huggingface.HuggingFace):
     def complete(self, canonical, contents):
-        evidence = canonical.evidence
+        arguments = canonical.arguments
         if "head_distillation/kernel" not in canonical.arrays:
             for side in (canonical.arrays, canonical.origin):
                 side[REGISTERS] = side.pop(DISTILLATION)
-            evidence["distillation"], evidence["registers"] = False, 1
+            arguments["distillation"], arguments["registers"] = False, 1
         super().complete(canonical, contents)
 
     def write(self, model, arrays):
@@ -104,14 +104,14 @@ class Deit(huggingface.HuggingFace):
             files["config.json"]["architectures"] = ["DeiTForImageClassificationWithTeacher"]
         return files
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v = model.variant
         tokens = f"registers={v.registers}, distillation={v.distillation}"
         rows = {
             tokens: v.registers + v.distillation != 1,
             "distillation=True without heads": v.distillation and not model.num_classes,
         }
-        return super().impossible(model) + reasons(rows)
+        return super().not_storable(model) + reasons(rows)
 
 
 BEIT = Beit(
@@ -141,7 +141,7 @@ BEIT = Beit(
         "use_mean_pooling": ("pool", {True: "mean", False: "token"}),
         "layer_scale_init_value": "layer_scale",
     },
-    holds={
+    can_store={
         **huggingface.HOLDS,
         "class_token": (True,),
         "representation_size": (None,),
@@ -152,7 +152,7 @@ BEIT = Beit(
         "layer_scale": ANY,
     },
     model_types=("beit", "data2vec-vision"),
-    parts={
+    arrays_by_key={
         "layer_scale_init_value": "block_0/layer_scale_1/gamma",
         "use_relative_position_bias": "position_0/table",
         "use_shared_relative_position_bias": "position/table",
@@ -177,7 +177,7 @@ DEIT = like(
         *tables.torch_norm("layernorm", "norm"),
         *tables.torch_linear("pooler.dense", "pre_logits"),
     ),
-    holds={**huggingface.FAMILY.holds, "registers": (0, 1), "distillation": ANY},
+    can_store={**huggingface.FAMILY.can_store, "registers": (0, 1), "distillation": ANY},
     model_types=("deit",),
     model_type="deit",
     title="DeiT",
@@ -190,7 +190,7 @@ IJEPA = dataclasses.replace(
     model_type="ijepa",
     title="IJepa",
     head_pools=("mean",),
-    holds={
+    can_store={
         **huggingface.HOLDS,
         "class_token": (False,),
         "pool": ("mean", None),
@@ -199,6 +199,6 @@ IJEPA = dataclasses.replace(
     },
 )
 # SigLIP may be all else, but has the other GELU; what it cannot hold, IJEPA itself may.
-IJEPA_ERF = dataclasses.replace(IJEPA, holds={**IJEPA.holds, "gelu": ("erf",)})
+IJEPA_ERF = dataclasses.replace(IJEPA, can_store={**IJEPA.can_store, "gelu": ("erf",)})
 FAMILIES = (BEIT, DEIT)
 WRITERS = (BEIT, DEIT, IJEPA_ERF)

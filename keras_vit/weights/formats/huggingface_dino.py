@@ -6,10 +6,8 @@ registers have no positions. DINOv3 has rotary positions and no head.
 A file is recognised by `sign`, the pattern of a name in it. By a row of `_layers` its array
 `encoder.layer.3.layer_scale1.lambda1` becomes `block_3/layer_scale_1/gamma`, the path of the
 model's variable, in `canonical.arrays`; to write, the row is read from right to left. By `config`
-`layerscale_value` of `config.json` becomes the argument `layer_scale` in `canonical.evidence`,
-which keeps of each argument the source that counts most. `parts` are arrays that are there just
-where a key of the config is true. `complete` decides what is still open: `evidence.settle(SOURCE,
-field=value)` sets an argument whoever says otherwise. `holds` are the values that can be written.
+`layerscale_value` of `config.json` becomes the argument `layer_scale` in `canonical.arguments`. The
+docstring of family.py tells the order in which a file is read.
 """
 
 import dataclasses
@@ -19,10 +17,10 @@ import numpy as np
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
 from keras_vit.weights.architecture import QKV, smallest_fitting
-from keras_vit.weights.evidence import CUSTOM, POSITION
 from keras_vit.weights.family import ANY, reasons, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
+from keras_vit.weights.model_arguments import CUSTOM, POSITION
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"
@@ -38,7 +36,7 @@ class Dino(huggingface.HuggingFace):
     """What the three families share.
 
     To read, `recognises`, `unstacked` and `flat_config` come before `complete`; to write,
-    `impossible`, `write`, and in `json_files` `config_for`. Each class does its part of them and
+    `not_storable`, `write`, and in `json_files` `config_for`. Each class does its part of them and
     calls its base: `Dinov2` or `Dinov3`, then `Dino`, `HuggingFace`, `Family`.
     """
 
@@ -53,9 +51,9 @@ class Dino(huggingface.HuggingFace):
         file[token.replace("cls_token", "mask_token")] = np.zeros(shape, file[token].dtype)
         return file
 
-    def impossible(self, model):
+    def not_storable(self, model):
         lacks_scale = {"layer_scale=None": model.variant.layer_scale is None}
-        return super().impossible(model) + reasons(lacks_scale)
+        return super().not_storable(model) + reasons(lacks_scale)
 
 
 class Dinov2(Dino):
@@ -71,18 +69,18 @@ class Dinov2(Dino):
         return "num_register_tokens" in self.config
 
     def complete(self, canonical, contents):
-        evidence = canonical.evidence
-        if evidence["mlp"] == "swiglu":
-            evidence["gelu"] = "silu"  # whatever hidden_act says
-        if evidence["registers"] and POSITION in canonical.arrays:
-            canonical.add_zero_positions(at=1, count=evidence["registers"])
+        arguments = canonical.arguments
+        if arguments["mlp"] == "swiglu":
+            arguments["gelu"] = "silu"  # whatever hidden_act says
+        if arguments["registers"] and POSITION in canonical.arrays:
+            canonical.add_zero_positions(at=1, count=arguments["registers"])
         super().complete(canonical, contents)
-        ratio = evidence.config.get("mlp_ratio", 4)
-        units = _hidden_units(evidence["width"], ratio, evidence["mlp"])
-        if evidence.config and units != evidence["mlp_dim"]:
+        ratio = arguments.config.get("mlp_ratio", 4)
+        units = _hidden_units(arguments["width"], ratio, arguments["mlp"])
+        if arguments.config and units != arguments["mlp_dim"]:
             raise CheckpointError(
                 f"The config.json is of another model; mlp_ratio={ratio} stands for {units} "
-                f"hidden units, and the file has {evidence['mlp_dim']}."
+                f"hidden units, and the file has {arguments['mlp_dim']}."
             )
         huggingface.to_the_grid(canonical)
 
@@ -96,13 +94,13 @@ class Dinov2(Dino):
     def config_for(self, model):
         return {**super().config_for(model), "mlp_ratio": _ratio(model.variant)}
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v = model.variant
         rows = {
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
             f"registers={v.registers}": self.has_registers() != bool(v.registers),
         }
-        return super().impossible(model) + reasons(rows) + huggingface.not_square(model)
+        return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
 
 
 def _hidden_units(width, ratio, mlp):
@@ -127,21 +125,21 @@ class Dinov3(Dino):
         return {**contents.config, **{k: rope[k] for k in ("rope_theta",) if k in rope}}
 
     def complete(self, canonical, contents):
-        evidence, arrays = canonical.evidence, canonical.arrays
+        arguments, arrays = canonical.arguments, canonical.arrays
         super().complete(canonical, contents)
-        rotary, temperature = ROTARIES["dinov3"], evidence.from_config("rotary")
+        rotary, temperature = ROTARIES["dinov3"], arguments.from_config("rotary")
         if temperature is None:
-            evidence.settle(CUSTOM, rotary=rotary)
+            arguments.override(CUSTOM, rotary=rotary)
         else:
-            evidence["rotary"] = dataclasses.replace(rotary, temperature=temperature)
+            arguments["rotary"] = dataclasses.replace(rotary, temperature=temperature)
         # Some linear maps have a bias where others have none, as a config may say; these get zeros.
         has_bias = lambda layer: f"block_0/{layer}/bias" in arrays  # noqa: E731
         biased = {name for name, layers in LINEAR.items() if any(map(has_bias, layers))}
-        evidence["biases"], evidence["qkv_bias"] = smallest_fitting(biased)
-        given = set(BIASES[evidence["biases"]]) - (set() if evidence["qkv_bias"] else QKV)
+        arguments["biases"], arguments["qkv_bias"] = smallest_fitting(biased)
+        given = set(BIASES[arguments["biases"]]) - (set() if arguments["qkv_bias"] else QKV)
         for layer in [layer for name in given - biased for layer in LINEAR[name]]:
-            evidence.assumed["biases"] = "zeros where the file has none"
-            for i in range(evidence["depth"]):
+            arguments.assumed["biases"] = "zeros where the file has none"
+            for i in range(arguments["depth"]):
                 canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
 
     def config_for(self, model):
@@ -155,11 +153,11 @@ class Dinov3(Dino):
             file["embeddings.register_tokens"] = np.zeros((1, 0, v.width), token.dtype)
         return file
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v = model.variant
         at_100 = v.rotary and dataclasses.replace(v.rotary, temperature=100.0)
         other = {f"rotary={v.rotary!r}": at_100 != ROTARIES["dinov3"]}
-        return super().impossible(model) + reasons(other)
+        return super().not_storable(model) + reasons(other)
 
 
 def _layers(block):
@@ -213,7 +211,7 @@ def _dinov2(is_gated, registers):
             "layerscale_value": "layer_scale",
             **({"num_register_tokens": "registers"} if registers else {}),
         },
-        holds={
+        can_store={
             **HOLDS,
             "position": huggingface.TABLES,
             "pool": ("token", "token_mean", None),
@@ -221,7 +219,7 @@ def _dinov2(is_gated, registers):
             "activation": (None, "silu") if is_gated else ANY,
         },
         model_types=(model_type,),
-        parts={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
+        arrays_by_key={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
         model_type=model_type,
         title=title,
         head_pools=("token_mean",),
@@ -248,9 +246,15 @@ DINOV3 = Dinov3(
         "layerscale_value": "layer_scale",
         "rope_theta": "rotary",
     },
-    holds={**HOLDS, "position": ("none",), "rotary": ANY, "biases": ANY, "pool": ("token", None)},
+    can_store={
+        **HOLDS,
+        "position": ("none",),
+        "rotary": ANY,
+        "biases": ANY,
+        "pool": ("token", None),
+    },
     model_types=("dinov3_vit",),
-    parts={
+    arrays_by_key={
         **{f"{part}_bias": f"block_0/attention/{part}/bias" for part in PARTS[:3]},
         "proj_bias": "block_0/attention/out/bias",
         "mlp_bias": "block_0/mlp/dense_1/bias",

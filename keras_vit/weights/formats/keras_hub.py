@@ -14,9 +14,10 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.evidence import CALLER, CONFIG, CUSTOM, POSITION
 from keras_vit.weights.family import Family, reasons
-from keras_vit.weights.files import CheckpointError, read_hdf5, read_json
+from keras_vit.weights.files import read_hdf5, read_json
+from keras_vit.weights.model_arguments import CALLER, CONFIG, CUSTOM, POSITION
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, Layout, Table, two_rows
 
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
@@ -54,8 +55,8 @@ class KerasHub(Family):
         preprocessor = _config_in(folder / "preprocessor.json")
         converter = preprocessor.get("image_converter", {}).get("config", {})
         converter = converter or _config_in(folder / "image_converter.json")
-        evidence = canonical.evidence
-        recipe, unsaid = _preprocessing(converter, evidence["channels"], evidence["image_size"])
+        arguments = canonical.arguments
+        recipe, unsaid = _preprocessing(converter, arguments["channels"], arguments["image_size"])
         canonical.set_preprocessing(recipe, unsaid, converter)
         return canonical
 
@@ -67,18 +68,20 @@ class KerasHub(Family):
         return {**{k: task[k] for k in ("pooling", "activation") if k in task}, **backbone}
 
     def complete(self, canonical, contents):
-        evidence, channels = canonical.evidence, canonical.evidence["channels"]
-        if shape := evidence.from_config("image_size"):
+        arguments, channels = canonical.arguments, canonical.arguments["channels"]
+        if shape := arguments.from_config("image_size"):
             # The channels come first in a model for `data_format="channels_first"`.
-            evidence["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
-        evidence["biases"] = "all"  # one that the model was built without is of zeros
-        missing = [key for key in self.parts if not evidence.config.get(key, True)]
-        for argument, i in itertools.product(missing, range(evidence["depth"])):
-            layer = self.parts[argument].replace("block_0", f"block_{i}").removesuffix("/bias")
+            arguments["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
+        arguments["biases"] = "all"  # one that the model was built without is of zeros
+        missing = [key for key in self.arrays_by_key if not arguments.config.get(key, True)]
+        for argument, i in itertools.product(missing, range(arguments["depth"])):
+            layer = (
+                self.arrays_by_key[argument].replace("block_0", f"block_{i}").removesuffix("/bias")
+            )
             for name in (layer, layer.replace("dense_1", "dense_2")):
                 canonical.add_zero_bias(name, f"{argument}=False")
-        _choose_pool(evidence)
-        activation = evidence.config.get("activation")
+        _choose_pool(arguments)
+        activation = arguments.config.get("activation")
         if activation not in (None, "linear"):
             text = f"activation={activation!r} of the head: the model gives logits"
             canonical.ignored = (text, *canonical.ignored)
@@ -93,25 +96,25 @@ def _config_in(path):
     return read_json(path).get("config", {})
 
 
-def _choose_pool(evidence):
+def _choose_pool(arguments):
     """Sets what the head sees, and refuses what no head here sees."""
-    caller, has_token = evidence.caller, evidence["class_token"]
-    if not evidence["num_classes"]:
+    caller, has_token = arguments.caller, arguments["class_token"]
+    if not arguments["num_classes"]:
         # Whoever asks for a number of classes wants the tokens pooled, by custom.
         usual = ("token" if has_token else "mean") if "num_classes" in caller else None
         pool = caller.get("pool", usual)
-        evidence.settle(CUSTOM, "a backbone alone leaves it open", pool=pool)
+        arguments.override(CUSTOM, "a backbone alone leaves it open", pool=pool)
         return
-    if evidence.source_of("pool") == CONFIG:
-        evidence.settle(CONFIG, "its task.json", pool=evidence["pool"])
+    if arguments.source_of("pool") == CONFIG:
+        arguments.override(CONFIG, "its task.json", pool=arguments["pool"])
     elif "pool" in caller:
-        evidence.settle(CALLER, pool=caller["pool"])
+        arguments.override(CALLER, pool=caller["pool"])
     else:
         raise CheckpointError(
             "The file has a head, and nothing says what the head sees. Put the task.json of "
             "the preset beside it, or say pool='token' or pool='mean'."
         )
-    if (evidence["pool"], has_token) in (("mean", True), ("token", False)):
+    if (arguments["pool"], has_token) in (("mean", True), ("token", False)):
         what = "all tokens, the class token too" if has_token else "the first patch"
         raise CheckpointError(
             f"The head of the classifier sees {what}, which no head here does. The path of its "
@@ -178,7 +181,7 @@ FAMILY = KerasHub(
     ignored=(r"optimizer/.*", r".*/seed_generators?/.*"),
     defaults={"interpolation": "bicubic_no_antialias", "gelu": "erf", "epsilon": 1e-6},
     needs_config=True,
-    parts={
+    arrays_by_key={
         "use_patch_bias": "patch_encoder/projection/bias",
         "use_mha_bias": "block_0/attention/out/bias",
         "use_mlp_bias": "block_0/mlp/dense_1/bias",

@@ -10,12 +10,11 @@ from typing import Any
 
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.weights.assign import fitting_plan
-from keras_vit.weights.evidence import shape_of
-from keras_vit.weights.files import CheckpointError, open_checkpoint
+from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats.vision_towers import SIGLIP
-from keras_vit.weights.locate import locate
-from keras_vit.weights.readers import file_of
-from keras_vit.weights.reading import expect
+from keras_vit.weights.locate import local_path, locate
+from keras_vit.weights.model_arguments import shape_of
+from keras_vit.weights.reading import CheckpointError, expect
 
 KERNEL = "embeddings.patch_embedding.weight"
 # Of `Siglip2VisionConfig`, which a config does not repeat.
@@ -41,7 +40,7 @@ def naflex_from_checkpoint(
         FileNotFoundError: there is no such file.
         CheckpointError: the folder has another model, or something that has no place in this one.
     """
-    contents = open_checkpoint(file_of(*locate(weights)))
+    contents = open_checkpoint(local_path(*locate(weights)))
     config = contents.config
     if config.get("model_type") not in ("siglip2", "siglip2_vision_model"):
         raise CheckpointError(
@@ -54,12 +53,12 @@ def naflex_from_checkpoint(
     arrays = {n: _convolution(n, a, tower) for n, a in contents.arrays.items()}
     config = {**config, "vision_config": tower}
     checkpoint = SIGLIP.read(dataclasses.replace(contents, arrays=arrays, config=config), caller={})
-    evidence = checkpoint.evidence
-    if not evidence["num_classes"]:
-        evidence["pool"] = "map" if evidence.config.get("vision_use_head", True) else None
-    grid = shape_of(evidence).grid(evidence.pop("image_size"))
-    del evidence["interpolation"]  # of the positions, which each call resamples
-    model = NaFlexVisionTransformer(grid=grid, **{**evidence, **options})
+    arguments = checkpoint.arguments
+    if not arguments["num_classes"]:
+        arguments["pool"] = "map" if arguments.config.get("vision_use_head", True) else None
+    grid = shape_of(arguments).grid(arguments.pop("image_size"))
+    del arguments["interpolation"]  # of the positions, which each call resamples
+    model = NaFlexVisionTransformer(grid=grid, **{**arguments, **options})
     variables = {variable.path: variable for variable in model.weights}
     for path, value in fitting_plan(model, checkpoint, variables=variables).values.items():
         variables[path].assign(value)

@@ -14,10 +14,10 @@ import numpy as np
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import ARRAYS, CUSTOM, POSITION
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.formats import timm_arrays
 from keras_vit.weights.formats.timm_arrays import BLOCK
+from keras_vit.weights.model_arguments import ARRAYS, CUSTOM, POSITION
 from keras_vit.weights.tables import SAME, Table
 
 PERIODS = "rope_embed.periods"
@@ -48,19 +48,19 @@ class Dino(Family):
         return tower
 
     def complete(self, canonical, contents):
-        evidence, file = canonical.evidence, contents.arrays
+        arguments, file = canonical.arguments, contents.arrays
         periods = next((a for name, a in file.items() if name.endswith(PERIODS)), None)
         if periods is not None:
-            evidence.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
+            arguments.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
             why = "its rotary periods, four values of a head for each"
-            evidence.add(ARRAYS, why, num_heads=evidence["width"] // (4 * max(periods.size, 1)))
-        if not evidence["num_classes"]:
-            evidence.assume("pool")
-        if evidence["registers"] and POSITION in canonical.arrays:
-            evidence["interpolation"] = "bicubic"
+            arguments.add(ARRAYS, why, num_heads=arguments["width"] // (4 * max(periods.size, 1)))
+        if not arguments["num_classes"]:
+            arguments.assume("pool")
+        if arguments["registers"] and POSITION in canonical.arrays:
+            arguments["interpolation"] = "bicubic"
             # Positions were added before the registers came.
-            at = int(evidence["class_token"])
-            canonical.add_zero_positions(at=at, count=evidence["registers"])
+            at = int(arguments["class_token"])
+            canonical.add_zero_positions(at=at, count=arguments["registers"])
 
 
 def rotary_of(periods):
@@ -75,9 +75,9 @@ def rotary_of(periods):
 
 class MocoV3(Family):
     def complete(self, canonical, contents):
-        if canonical.evidence["width"] == 384:
+        if canonical.arguments["width"] == 384:
             why = "MoCo v3's ViT-S has as many, where others have 6"
-            canonical.evidence.add(CUSTOM, why, num_heads=12)
+            canonical.arguments.add(CUSTOM, why, num_heads=12)
 
 
 DINO = Dino(

@@ -11,11 +11,11 @@ import dataclasses
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import CUSTOM, POSITION
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm, vision_towers
-from keras_vit.weights.parts import Part
+from keras_vit.weights.model_arguments import CUSTOM, POSITION
+from keras_vit.weights.prefixes import ModelInFile
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 BLOCK = "transformer.resblocks.{i}."
@@ -44,22 +44,24 @@ class OpenClip(Family):
         return {**vision, "heads": vision["width"] // vision["head_width"]}
 
     def complete(self, canonical, contents):
-        evidence, names = canonical.evidence, contents.arrays
-        evidence["patch_bias"] = False
+        arguments, names = canonical.arguments, contents.arrays
+        arguments["patch_bias"] = False
         canonical.preprocessing, _ = timm.preprocessing_of(images_of(contents.config), OF_CLIP)
         if any(name in names for name in OF_OPENAI):
-            evidence.add(CUSTOM, activation="quick_gelu")
-        vision_towers.choose_gelu(evidence)
-        if evidence["pool"] == "map" or not evidence["final_norm"]:
-            offset = 1.0 if evidence["class_token"] else 0.0  # the class token has the place 0
-            evidence.update(rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear")
-            heads = evidence.caller.get("pool_heads") or 8
-            evidence["pool_heads"] = heads if evidence["pool"] == "map" else None
+            arguments.add(CUSTOM, activation="quick_gelu")
+        vision_towers.choose_gelu(arguments)
+        if arguments["pool"] == "map" or not arguments["final_norm"]:
+            offset = 1.0 if arguments["class_token"] else 0.0  # the class token has the place 0
+            arguments.update(
+                rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear"
+            )
+            heads = arguments.caller.get("pool_heads") or 8
+            arguments["pool_heads"] = heads if arguments["pool"] == "map" else None
             canonical.preprocessing = PERCEPTION_ENCODER
-        if not evidence["final_norm"]:
-            evidence.settle(CUSTOM, pool="mean")
-        after = evidence.config.get("final_ln_after_pool", False) and evidence["pool"] == "mean"
-        evidence["norm_after_pool"] = bool(after)
+        if not arguments["final_norm"]:
+            arguments.override(CUSTOM, pool="mean")
+        after = arguments.config.get("final_ln_after_pool", False) and arguments["pool"] == "mean"
+        arguments["norm_after_pool"] = bool(after)
 
 
 class Trunk(Family):
@@ -73,7 +75,7 @@ class Trunk(Family):
         behind = "head." if HEAD + "bias" in file else "projection."
         tower = [name for name in file if name.startswith(VISUAL)]
         names = {name.removeprefix(TRUNK).replace(HEAD, behind): name for name in tower}
-        return Part(timm.FAMILY, {plain: file[name] for plain, name in names.items()}, names)
+        return ModelInFile(timm.FAMILY, {plain: file[name] for plain, name in names.items()}, names)
 
     def arrays_of(self, file):
         trunk = {name: array for name, array in file.items() if name.startswith(TRUNK)}

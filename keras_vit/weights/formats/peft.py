@@ -9,9 +9,9 @@ import pathlib
 import re
 
 from keras_vit.weights.fetch import fetch
-from keras_vit.weights.files import CheckpointError, open_checkpoint, read_json
-from keras_vit.weights.parts import find_model
-from keras_vit.weights.reading import reading, require
+from keras_vit.weights.files import open_checkpoint, read_json
+from keras_vit.weights.prefixes import find_model
+from keras_vit.weights.reading import CheckpointError, reading, require
 from keras_vit.weights.tables import shortened
 
 CONFIG = "adapter_config.json"
@@ -34,20 +34,18 @@ ADVICE = (
 )
 
 
-def open_model(path, families):
-    """The `Contents` of a checkpoint, with the adapter merged where it is one; and its base.
-
-    The base, a path or a name of the hub, is `None` for a checkpoint that is no adapter.
+def merge_adapter(contents, families):
+    """The `Contents` of an adapter with the model that it was trained on; others as they are.
 
     Raises:
         CheckpointError: it is another adapter than LoRA, or does not fit the model that it names.
     """
-    contents = open_checkpoint(path)
-    folder = contents.path if contents.path.is_dir() else contents.path.parent
+    path = contents.path
+    folder = path if path.is_dir() else path.parent
     settings = read_json(folder / CONFIG)
     sign = OTHERS if settings else MATRICES
     if not any(re.search(sign, name) for name in contents.arrays):
-        return contents, None
+        return contents
     strange = {k: settings[k] for k, usual in PLAIN.items() if settings.get(k, usual) != usual}
     if strange or not settings:
         what = f"one with {strange}" if strange else f"no {CONFIG} beside it"
@@ -69,11 +67,11 @@ def open_model(path, families):
     model = find_model(below.arrays, families)
     with reading(folder / CONFIG, "the settings of an adapter"):
         arrays = _merged(model, contents.arrays, settings, path)
-    return dataclasses.replace(below, path=contents.path, arrays=arrays), base
+    return dataclasses.replace(below, path=path, arrays=arrays, adapted=base)
 
 
 def _merged(model, adapter, settings, path):
-    """The arrays of a model, a `Part`, with those of an adapter in them."""
+    """The arrays of a model, a `ModelInFile`, with those of an adapter in them."""
     arrays, family, pairs, others = dict(model.arrays), model.family, {}, {}
     origin = family.arrays_of(model.arrays)[1] if family else {}
 

@@ -10,13 +10,13 @@ import dataclasses
 import re
 
 from keras_vit.preprocessing import TIMM
-from keras_vit.weights import evidence as sources
-from keras_vit.weights.evidence import POSITION
+from keras_vit.weights import model_arguments as sources
 from keras_vit.weights.family import Family, reasons, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
 from keras_vit.weights.huggingface_images import config_of
+from keras_vit.weights.model_arguments import POSITION
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import Table, key_of
 
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
@@ -46,119 +46,120 @@ class Timm(Family):
         return split(tower)
 
     def complete(self, canonical, contents):
-        evidence, config = canonical.evidence, canonical.evidence.config
-        refuse_by_shape(canonical.arrays, evidence)
-        settle_blocks(evidence)
-        settle_rotary(canonical, contents.arrays)
+        arguments, config = canonical.arguments, canonical.arguments.config
+        refuse_by_shape(canonical.arrays, arguments)
+        infer_blocks(arguments)
+        infer_rotary(canonical, contents.arrays)
         has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
-        is_stated = evidence.source_of("pool") == sources.CONFIG
-        if evidence["class_token"] and evidence["pool"] != "map" and not is_stated:
-            evidence.settle(sources.CUSTOM, pool="mean" if has_fc_norm else "token")
+        is_stated = arguments.source_of("pool") == sources.CONFIG
+        if arguments["class_token"] and arguments["pool"] != "map" and not is_stated:
+            arguments.override(sources.CUSTOM, pool="mean" if has_fc_norm else "token")
         # Of each token by itself it is the same before.
-        pools = evidence.caller.get("pool", evidence["pool"]) is not None
-        evidence["norm_after_pool"] = has_fc_norm and pools
-        settle_pooled_tokens(evidence)
+        pools = arguments.caller.get("pool", arguments["pool"]) is not None
+        arguments["norm_after_pool"] = has_fc_norm and pools
+        infer_pooled_tokens(arguments)
         if POSITION in canonical.arrays:
             give_learned_tokens_positions(canonical)
-        elif config.get("class") and not evidence.get("position"):
-            evidence.add(sources.CONFIG, position="none")  # timm has no computed ones
+        elif config.get("class") and not arguments.get("position"):
+            arguments.add(sources.CONFIG, position="none")  # timm has no computed ones
         settings = config.get("pretrained_cfg", {})
         canonical.set_preprocessing(*preprocessing_of(settings), settings)
-        canonical.class_names = class_names_of(config, evidence["num_classes"])
+        canonical.class_names = class_names_of(config, arguments["num_classes"])
 
 
-def refuse_by_shape(arrays, evidence):
+def refuse_by_shape(arrays, arguments):
     """Raises a CheckpointError for a part that shows only in a shape, or in what is missing."""
     keys = [name for name in arrays if re.match(r"block_\d+/attention/key/", name)]
     grouped = [n for n in keys if arrays[n].shape != arrays[n.replace("key", "query")].shape]
-    lacks_scale = evidence["layer_scale"] and "block_0/layer_scale_2/gamma" not in arrays
+    lacks_scale = arguments["layer_scale"] and "block_0/layer_scale_2/gamma" not in arrays
     positions = arrays.keys() & {POSITION, "position_0/table", "position/table"}
     rows = {
         f"fewer heads of keys and values than of queries ({grouped[:1]})": grouped,
         "LayerScale after the attention and none after the MLP": lacks_scale
-        and evidence["block"] != "parallel",
+        and arguments["block"] != "parallel",
         "relative positions beside others": len(positions) > 1,
         "attention pooling without a LayerNorm": "pool/probe" in arrays
         and "pool/norm/beta" not in arrays,
-        "registers beside a distillation token": evidence["distillation"] and evidence["registers"],
+        "registers beside a distillation token": arguments["distillation"]
+        and arguments["registers"],
     }
     for text in reasons(rows):
         raise unsupported(text)
 
 
-def settle_blocks(evidence):
+def infer_blocks(arguments):
     """Sets the class of block and its activation, and compares its norms with the config."""
-    config, has_gate = evidence.config, evidence["mlp"] == "swiglu"
+    config, has_gate = arguments.config, arguments["mlp"] == "swiglu"
     if config.get("block_fn") == "ResPostBlock":
-        evidence["block"] = "post_norm"
-    if evidence["layer_scale"] and config.get("init_values"):
-        evidence["layer_scale"] = float(config["init_values"])
+        arguments["block"] = "post_norm"
+    if arguments["layer_scale"] and config.get("init_values"):
+        arguments["layer_scale"] = float(config["init_values"])
     # The activation of `Eva` and `Beit` is no argument of theirs.
     stated = config.get("class") not in ("Eva", "Beit") and config.get("act_layer")
     activation = ACTIVATIONS[stated or ("silu" if has_gate else "gelu")]
     usual = ("silu",) if has_gate else ("gelu_erf", "gelu_tanh")
-    evidence["activation"] = None if activation in usual else activation
-    if evidence["pool"] == "map" and stated and has_gate and not activation.startswith("gelu_"):
+    arguments["activation"] = None if activation in usual else activation
+    if arguments["pool"] == "map" and stated and has_gate and not activation.startswith("gelu_"):
         raise unsupported(f"attention pooling with the activation {activation!r}")
     for key, field in (("norm_layer", "norm"), ("embed_norm_layer", "patch_norm")):
         norm = "rms_norm" if config.get(key, "").startswith("rms") else "layer_norm"
-        if config.get(key) and evidence[field] != norm:
+        if config.get(key) and arguments[field] != norm:
             raise unsupported(f"been built with {key}={config[key]!r} (its config) for {field}")
-    epsilon = config.get("embed_epsilon", evidence["epsilon"])
-    if evidence["patch_norm"] and epsilon != evidence["epsilon"]:
-        raise unsupported(f"norms with the epsilons {epsilon} and {evidence['epsilon']}")
+    epsilon = config.get("embed_epsilon", arguments["epsilon"])
+    if arguments["patch_norm"] and epsilon != arguments["epsilon"]:
+        raise unsupported(f"norms with the epsilons {epsilon} and {arguments['epsilon']}")
 
 
-def settle_rotary(canonical, names):
+def infer_rotary(canonical, names):
     """Sets `rotary`, which only learned frequencies show in the arrays."""
-    evidence, arrays = canonical.evidence, canonical.arrays
-    if evidence.config.get("class"):
-        evidence["rotary"] = rotary_of(evidence.config)
+    arguments, arrays = canonical.arguments, canonical.arrays
+    if arguments.config.get("class"):
+        arguments["rotary"] = rotary_of(arguments.config)
         return
     is_eva = any(re.search(r"\.(q_bias|q_proj\.weight|gamma_1)$", name) for name in names)
     is_relative = any(name.endswith("/table") for name in arrays)
-    if evidence["rotary"] or is_relative or not (is_eva or evidence["pre_norm"]):
+    if arguments["rotary"] or is_relative or not (is_eva or arguments["pre_norm"]):
         return
-    asked = ("rotary", "epsilon", *(("activation",) if evidence["pre_norm"] else ()))
-    if missing := [f"{name}=..." for name in asked if name not in evidence.caller]:
+    asked = ("rotary", "epsilon", *(("activation",) if arguments["pre_norm"] else ()))
+    if missing := [f"{name}=..." for name in asked if name not in arguments.caller]:
         raise CheckpointError(
             "The file is of a model that may have rotary positions, another epsilon and other "
             "activations, which its arrays do not show. Put its config.json beside it, or say "
             f"{', '.join(missing)}; None is no rotary position and the usual activation."
         )
-    evidence.update({name: evidence.caller[name] for name in asked})
-    if evidence["rotary"]:
-        evidence["position"] = "learned_1d" if POSITION in arrays else "none"
+    arguments.update({name: arguments.caller[name] for name in asked})
+    if arguments["rotary"]:
+        arguments["position"] = "learned_1d" if POSITION in arrays else "none"
 
 
-def settle_pooled_tokens(evidence):
+def infer_pooled_tokens(arguments):
     """Sets what attention pooling looks at; the mean is over patches alone."""
-    config, learned = evidence.config, sources.learned_tokens(evidence)
+    config, learned = arguments.config, sources.learned_tokens(arguments)
     prefix = config.get("pool_include_prefix")
-    if evidence["pool"] == "mean" and prefix and learned:
+    if arguments["pool"] == "mean" and prefix and learned:
         raise unsupported("a head that pools also over its class token and registers")
-    if evidence["pool"] != "map":
+    if arguments["pool"] != "map":
         return
-    if evidence["norm_after_pool"]:
+    if arguments["norm_after_pool"]:
         raise unsupported("a norm after attention pooling")
     heads = config.get("attn_pool_num_heads")
-    evidence["pool_heads"] = None if heads == config.get("num_heads") else heads
+    arguments["pool_heads"] = None if heads == config.get("num_heads") else heads
     if learned and config.get("class") != "Eva":
-        if not config and "pool_patches" not in evidence.caller:
+        if not config and "pool_patches" not in arguments.caller:
             raise CheckpointError(
                 "The file has attention pooling, and does not say whether over its class token and "
                 "registers too. Say pool_patches=True for the patches alone, timm's default, or "
                 "False, or put its config.json beside it."
             )
-        evidence["pool_patches"] = not prefix if config else evidence.caller["pool_patches"]
+        arguments["pool_patches"] = not prefix if config else arguments.caller["pool_patches"]
 
 
 def give_learned_tokens_positions(canonical):
     """Pads the positions of models with `no_embed_class`, which are of the patches alone."""
-    evidence, count = canonical.evidence, canonical.arrays[POSITION].shape[1]
-    learned, of_patches = sources.learned_tokens(evidence), evidence.config.get("no_embed_class")
+    arguments, count = canonical.arguments, canonical.arrays[POSITION].shape[1]
+    learned, of_patches = sources.learned_tokens(arguments), arguments.config.get("no_embed_class")
     if of_patches is None and learned:
-        known = (sources.shape_of(evidence), evidence.caller, evidence.from_config("image_size"))
+        known = (sources.shape_of(arguments), arguments.caller, arguments.from_config("image_size"))
         try:
             sources.find_image_size(count - learned, *known)
         except CheckpointError as error:
@@ -233,7 +234,7 @@ FAMILY = Timm(
         r".*\.(attns|ffns)\..*": "several attentions in one block",
     },
     optional=("norm/gamma",),
-    parts=PARTS,
+    arrays_by_key=PARTS,
     needs_config=True,
     joined_heads=True,
     defaults={"interpolation": "bicubic", "gelu": "erf", "epsilon": 1e-6, "stem_numerics": "timm"},

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import POSITION
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED
 
 BLOCK = "blocks.{i}."

@@ -7,11 +7,11 @@ is said by one that has it.
 
 import re
 
-from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import ANY, like, reasons
 from keras_vit.weights.formats import timm_arrays
 from keras_vit.weights.formats.timm import FAMILY, KEYS, POOLS, Timm, hub_config
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, RENAMED, rope_arguments
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import Table, key_of
 
 NAMES = {"layer_norm": "layernorm", "rms_norm": "rmsnorm"}
@@ -69,7 +69,7 @@ class Writer(Timm):
             file = {name.replace(f"{backbone}stem.", backbone): a for name, a in file.items()}
         return timm_arrays.joined_frequencies(file)
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v = model.variant
         norms = {n: getattr(v, n) for n in INNER_NORMS}
         norms = [f"{n}={norm!r}" for n, norm in norms.items() if norm not in (None, v.norm)]
@@ -83,12 +83,12 @@ class Writer(Timm):
             f"pool='map' with norm={v.norm!r}, norm_after_pool={v.norm_after_pool}": is_map,
             f"block={v.block!r} with {parts}": self.architecture(v)[1] is None,
         }
-        return super().impossible(model) + reasons(rows)
+        return super().not_storable(model) + reasons(rows)
 
-    def obstacles(self, model):
+    def not_computable(self, model):
         architecture, _ = self.architecture(model.variant)
         other = reasons({f"epsilon={model.variant.epsilon}": architecture is None})
-        return other + super().obstacles(model)
+        return other + super().not_computable(model)
 
     def json_files(self, model):
         v, arguments = model.variant, {**self.config_for(model), **self.model_args(model)}
@@ -114,7 +114,7 @@ class VisionTransformerWriter(Writer):
         (1e-6, "vit_base_patch16_rpn_224", PLAIN | {"block": "post_norm"}),
     )
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v, activation = model.variant, _activation(model.variant)
         same = v.mlp == "mlp" or activation == f"gelu_{v.gelu}"
         is_pooled_so = same and v.pool_mlp_dim in (None, v.mlp_dim)
@@ -126,7 +126,7 @@ class VisionTransformerWriter(Writer):
                 v.distillation and not alone
             ),
         }
-        return super().impossible(model) + reasons(rows)
+        return super().not_storable(model) + reasons(rows)
 
     def model_args(self, model):
         v = model.variant
@@ -161,7 +161,7 @@ class EvaWriter(Writer):
         (1e-6, "vit_base_patch16_sapiens2", {"norm": "rms_norm", "layer_scale": True}),
     )
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v = model.variant
         no_place = v.rotary and rope_arguments(v.rotary)["rope_type"] is None
         beside = v.qk_norm or (v.mlp == "swiglu" and not v.mlp_norm)
@@ -171,7 +171,7 @@ class EvaWriter(Writer):
                 v.block == "post_norm" and beside
             ),
         }
-        return super().impossible(model) + reasons(rows)
+        return super().not_storable(model) + reasons(rows)
 
     def model_args(self, model):
         v = model.variant
@@ -198,9 +198,9 @@ class BeitWriter(Writer):
     use_shared_rel_pos_bias"""
     architectures = ((1e-6, "beit_base_patch16_224", {}),)
 
-    def impossible(self, model):
+    def not_storable(self, model):
         has_bias = model.variant.qkv_bias and model.variant.biases == "all"
-        return super().impossible(model) + reasons({"a bias of the key": has_bias})
+        return super().not_storable(model) + reasons({"a bias of the key": has_bias})
 
     def model_args(self, model):
         use_fc_norm = model.variant.norm_after_pool
@@ -261,8 +261,8 @@ BEIT_HOLDS = {
 }
 EVA_KEYS = {**KEYS, "class_token": "class_token", "num_reg_tokens": "registers"}
 WRITERS = (
-    _writer(VisionTransformerWriter, holds=HOLDS, computes=AS_TIMM),
-    _writer(ParallelWriter, *timm_arrays.PARALLEL, holds=PARALLEL_HOLDS, computes=AS_TIMM),
-    _writer(EvaWriter, *timm_arrays.EVA, holds=EVA_HOLDS, computes=ERF, config=EVA_KEYS),
-    _writer(BeitWriter, *timm_arrays.BEIT, holds=BEIT_HOLDS, computes=ERF, config=KEYS),
+    _writer(VisionTransformerWriter, can_store=HOLDS, can_compute=AS_TIMM),
+    _writer(ParallelWriter, *timm_arrays.PARALLEL, can_store=PARALLEL_HOLDS, can_compute=AS_TIMM),
+    _writer(EvaWriter, *timm_arrays.EVA, can_store=EVA_HOLDS, can_compute=ERF, config=EVA_KEYS),
+    _writer(BeitWriter, *timm_arrays.BEIT, can_store=BEIT_HOLDS, can_compute=ERF, config=KEYS),
 )

@@ -8,9 +8,9 @@ import dataclasses
 import math
 
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import POSITION
 from keras_vit.weights.family import Family
 from keras_vit.weights.formats.official import IMAGENET
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import CONV, SAME, Table
 
 BLOCK = "encoder.layers.encoder_layer_{i}."
@@ -29,9 +29,9 @@ PREPROCESSING = {
 
 class Torchvision(Family):
     def complete(self, canonical, contents):
-        evidence, patches = canonical.evidence, canonical.arrays[POSITION].shape[1] - 1
-        patch = evidence["patch_size"][0]
-        size = (evidence["width"], patch, patch * math.isqrt(max(patches, 0)))
+        arguments, patches = canonical.arguments, canonical.arrays[POSITION].shape[1] - 1
+        patch = arguments["patch_size"][0]
+        size = (arguments["width"], patch, patch * math.isqrt(max(patches, 0)))
         is_swag = "swag" in contents.path.name.lower()
         canonical.preprocessing = SWAG if is_swag else PREPROCESSING.get(size, BILINEAR)
 

@@ -5,8 +5,7 @@ of texts, which is left aside together with the temperature of the loss. What a 
 not say has the value that its class gives it. A classifier stands on the mean of the patches: in
 CLIP on that of the last block, in SigLIP on that of the last norm, and their poolings are not used.
 
-The docstring of huggingface_dino.py tells what `sign`, `table`, `config`, `parts`, `complete` and
-`holds` of a family are.
+The docstring of family.py tells what the fields and methods of a family are.
 """
 
 import dataclasses
@@ -14,10 +13,10 @@ import dataclasses
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.evidence import POSITION, UNREPORTED
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
-from keras_vit.weights.files import CheckpointError
 from keras_vit.weights.formats import huggingface
+from keras_vit.weights.model_arguments import POSITION, UNREPORTED
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
 
 BLOCK = "encoder.layers.{i}."
@@ -30,7 +29,7 @@ class VisionTower(Family):
     """One of these families.
 
     To read, `flat_config` comes before `complete`, which calls `choose_pooling`; to write,
-    `impossible`, `write`, and in `json_files` `config_for`.
+    `not_storable`, `write`, and in `json_files` `config_for`.
     """
 
     stripped: str = r"^vision_model\."
@@ -49,35 +48,37 @@ class VisionTower(Family):
         return {**tower, "architectures": config.get("architectures")} if config else {}
 
     def complete(self, canonical, contents):
-        evidence = canonical.evidence
-        beyond_patches = _whole_patches(evidence)
+        arguments = canonical.arguments
+        beyond_patches = _whole_patches(arguments)
         self.choose_pooling(canonical)
-        choose_gelu(evidence)
+        choose_gelu(arguments)
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, unsaid = huggingface.preprocessing_of(processor)
         canonical.set_preprocessing(recipe, (*beyond_patches, *unsaid), contents.processor)
-        canonical.class_names = huggingface.class_names_of(contents.config, evidence["num_classes"])
+        canonical.class_names = huggingface.class_names_of(
+            contents.config, arguments["num_classes"]
+        )
 
     def choose_pooling(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
-        evidence = canonical.evidence
+        arguments = canonical.arguments
         if "pool/probe" in canonical.arrays:
-            asked = evidence.caller.get("pool", evidence["pool"])
-            if is_classifier(canonical) or asked != evidence["pool"]:
-                evidence.update(pool="mean", pool_mlp_dim=None)
+            asked = arguments.caller.get("pool", arguments["pool"])
+            if is_classifier(canonical) or asked != arguments["pool"]:
+                arguments.update(pool="mean", pool_mlp_dim=None)
                 canonical.leave_out("pool/")
-        elif not evidence["num_classes"]:
-            evidence.assume("pool")
+        elif not arguments["num_classes"]:
+            arguments.assume("pool")
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v, size = model.variant, model.image_size
         sides = {
             f"image_size={size}": size[0] != size[1],
             f"patch_size={v.patch_size}": v.patch_size[0] != v.patch_size[1],
         }
-        return super().impossible(model) + reasons(sides)
+        return super().not_storable(model) + reasons(sides)
 
     def write(self, model, arrays):
         beside = model.num_classes or model.variant.projection
@@ -105,7 +106,7 @@ class VisionTower(Family):
 class Clip(VisionTower):
     def choose_pooling(self, canonical):
         if is_classifier(canonical):
-            canonical.evidence.update(pool="mean", final_norm=False, projection=None)
+            canonical.arguments.update(pool="mean", final_norm=False, projection=None)
             canonical.leave_out("norm/", "projection/")
 
     def write(self, model, arrays):
@@ -115,11 +116,11 @@ class Clip(VisionTower):
             arrays = {**arrays, "norm/gamma": ones, "norm/beta": 0 * ones}
         return super().write(model, arrays)
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v, count = model.variant, model.num_classes
         fits = (v.pool, v.final_norm) == (("mean", False) if count else ("token", True))
         what = f"pool={v.pool!r}, final_norm={v.final_norm}, num_classes={count}"
-        return super().impossible(model) + reasons({what: not fits or (count and v.projection)})
+        return super().not_storable(model) + reasons({what: not fits or (count and v.projection)})
 
     def json_files(self, model):
         projection = model.variant.projection
@@ -140,11 +141,11 @@ class Siglip(VisionTower):
             )
         return super().arrays_of(file)
 
-    def impossible(self, model):
+    def not_storable(self, model):
         v = model.variant
         pools = ("mean",) if model.num_classes else ("map", "mean", None)
         what = f"pool={v.pool!r}, num_classes={model.num_classes}"
-        return super().impossible(model) + reasons({what: v.pool not in pools})
+        return super().not_storable(model) + reasons({what: v.pool not in pools})
 
 
 # ---- parts
@@ -152,29 +153,29 @@ class Siglip(VisionTower):
 
 def is_classifier(canonical):
     """Whether the class of a folder pools as those that classify."""
-    named = "ForImageClassification" in str(canonical.evidence.config.get("architectures"))
+    named = "ForImageClassification" in str(canonical.arguments.config.get("architectures"))
     return named or "head/kernel" in canonical.arrays
 
 
-def choose_gelu(evidence):
+def choose_gelu(arguments):
     """Moves an activation that is a GELU to the field `gelu`; the silu of a gate is its default."""
-    activation, source = evidence["activation"], evidence.source_of("activation")
-    if evidence["mlp"] == "swiglu" and activation == "silu":
-        evidence.settle(source, activation=None)
-    elif evidence["mlp"] == "mlp" and activation.startswith("gelu_"):
-        evidence.settle(source, UNREPORTED, activation=None)
-        evidence.settle(source, gelu=activation.removeprefix("gelu_"))
+    activation, source = arguments["activation"], arguments.source_of("activation")
+    if arguments["mlp"] == "swiglu" and activation == "silu":
+        arguments.override(source, activation=None)
+    elif arguments["mlp"] == "mlp" and activation.startswith("gelu_"):
+        arguments.override(source, UNREPORTED, activation=None)
+        arguments.override(source, gelu=activation.removeprefix("gelu_"))
     else:
-        evidence.settle(source, activation=activation)
+        arguments.override(source, activation=activation)
 
 
-def _whole_patches(evidence):
+def _whole_patches(arguments):
     """Rounds `image_size` down to whole patches, as these classes do; returns notes to report."""
-    size = evidence.from_config("image_size")
-    whole = [size // side * side for side in evidence["patch_size"]] if type(size) is int else [0]
+    size = arguments.from_config("image_size")
+    whole = [size // side * side for side in arguments["patch_size"]] if type(size) is int else [0]
     if not all(whole) or whole == [size, size]:
         return ()
-    evidence["image_size"] = whole
+    arguments["image_size"] = whole
     return (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
 
 
@@ -216,7 +217,7 @@ CLIP = Clip(
     ),
     defaults={**DEFAULTS, "activation": "quick_gelu"},
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
-    holds={
+    can_store={
         **HOLDS,
         "class_token": (True,),
         "qkv_bias": (True,),
@@ -229,7 +230,7 @@ CLIP = Clip(
 SIGLIP = Siglip(
     name="Hugging Face SigLIP",
     model_types=("siglip", "siglip_vision_model"),
-    parts={"vision_use_head": "pool/probe"},
+    arrays_by_key={"vision_use_head": "pool/probe"},
     sign=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
     table=Table(
         ("head.probe", "pool/probe", SAME),
@@ -241,5 +242,5 @@ SIGLIP = Siglip(
     ),
     defaults={**DEFAULTS, "activation": "gelu_tanh", "gelu": "tanh", "epsilon": 1e-6},
     config={**SETTINGS, "layer_norm_eps": "epsilon"},
-    holds={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
+    can_store={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
 )

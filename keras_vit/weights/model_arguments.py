@@ -1,10 +1,10 @@
-"""What a file does not say of its model: who says it, and whom a reader believes."""
+"""The arguments of the model that a file is of: who names each, and whom a reader believes."""
 
 import math
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.variants import VARIANTS, Variant, size_of
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.reading import CheckpointError
 
 # The sources, of which the first counts most.
 ORDER = ("caller", "config", "catalogue", "arrays", "custom")
@@ -25,18 +25,16 @@ HEAD_WIDTH = 64  # of the attention heads in nearly every published model
 SQUARE = "positions that make a square"
 
 
-class Evidence(dict):
+class Arguments(dict):
     """Arguments of a model by their names, each from the source that counts most.
 
     The sources are, in this order: the caller, the config beside the file, the catalogue, the
     arrays, and the custom of the family. Readers `add` what a source says, in any order, and look
-    values up as in a dict. A reader that knows better sets a value: `evidence["pool"] = "mean"`.
-
-    Args:
-        caller: arguments of a caller, or of the model that takes the weights. They are wishes for
-            the model; a reader adds one as from `CALLER` where the file leaves it open.
+    values up as in a dict. A reader that knows better sets a value: `arguments["pool"] = "mean"`.
 
     Attributes:
+        caller: arguments of a caller, or of the model that takes the weights. They are wishes for
+            the model; a reader adds one as from `CALLER` where the file leaves it open.
         config: what the config beside the file says, by the keys of its library.
         assumed: argument -> what the load report says of its source.
     """
@@ -52,9 +50,9 @@ class Evidence(dict):
         """
         for field, value in values.items():
             if ORDER.index(source) <= ORDER.index(self.source_of(field)):
-                self.settle(source, why, **{field: value})
+                self.override(source, why, **{field: value})
 
-    def settle(self, source, why=None, **values):
+    def override(self, source, why=None, **values):
         """Takes over what a source says, whoever says otherwise."""
         for field, value in values.items():
             self[field], self._sources[field] = value, source
@@ -64,7 +62,7 @@ class Evidence(dict):
 
     def assume(self, field):
         """Reports the present value of an argument as the custom of the family."""
-        self.settle(CUSTOM, **{field: self[field]})
+        self.override(CUSTOM, **{field: self[field]})
 
     def source_of(self, field):
         """The source whose value of an argument counts; `CUSTOM` where nobody has named one."""
@@ -83,33 +81,30 @@ class Evidence(dict):
 
         `fields` is a dict from such keys to the arguments that they stand for.
         """
-        return {
-            key: (self.config[key], self[field])
-            for key, field in fields.items()
-            if self.is_shown(field) and not _same(self.config[key], self[field])
-        }
 
+        def equal(stated, shown):
+            if isinstance(shown, tuple):  # two equal sides may be one number
+                return list(shown) in (stated, [stated] * len(shown))
+            return stated == shown
 
-def _same(stated, shown):
-    """Whether a config says what arrays show, where two equal sides may be one number."""
-    if isinstance(shown, tuple):
-        return stated == list(shown) or [stated] * len(shown) == list(shown)
-    return stated == shown
+        shown = {key: self[field] for key, field in fields.items() if self.is_shown(field)}
+        pairs = {key: (self.config[key], value) for key, value in shown.items()}
+        return {key: both for key, both in pairs.items() if not equal(*both)}
 
 
 # ---- heads, positions and sizes
 
 
-def settle_heads(evidence):
+def infer_heads(arguments):
     """Sets `num_heads` where the arrays do not show it."""
-    width, depth, caller = evidence["width"], evidence["depth"], evidence.caller
+    width, depth, caller = arguments["width"], arguments["depth"], arguments.caller
     # A model that waits for the file says nothing about a file of another width.
     given = caller.get("num_heads") if caller.get("width", width) == width else None
-    if (configured := evidence.from_config("num_heads")) is not None:
-        evidence.add(CONFIG, num_heads=configured)
-    elif given is not None and evidence.source_of("num_heads") != ARRAYS:
-        evidence.add(CALLER, num_heads=given)
-    elif "num_heads" not in evidence:
+    if (configured := arguments.from_config("num_heads")) is not None:
+        arguments.add(CONFIG, num_heads=configured)
+    elif given is not None and arguments.source_of("num_heads") != ARRAYS:
+        arguments.add(CALLER, num_heads=given)
+    elif "num_heads" not in arguments:
         published = [
             (variant.num_heads, f"{size_of(name)} has as many")
             for name, variant in VARIANTS.items()
@@ -122,26 +117,27 @@ def settle_heads(evidence):
             )
         custom = (width // HEAD_WIDTH, f"heads of width {HEAD_WIDTH} are the custom")
         heads, why = (*published, custom)[0]
-        evidence.add(CUSTOM, why, num_heads=heads)
-    evidence["num_heads"] = positive_int(evidence["num_heads"], "num_heads")
+        arguments.add(CUSTOM, why, num_heads=heads)
+    arguments["num_heads"] = positive_int(arguments["num_heads"], "num_heads")
 
 
-def settle_position(canonical):
+def infer_position(canonical):
     """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
-    arrays, evidence = canonical.arrays, canonical.evidence
+    arrays, arguments = canonical.arrays, canonical.arguments
     is_relative = relative_table(arrays) is not None
     if is_relative:
         at = "every_layer" if "position_0/table" in arrays else "shared"
-        evidence.add(ARRAYS, position_at=at)
-    if POSITION in arrays or is_relative:
-        scheme = "learned_1d" if POSITION in arrays else "relative_2d"
-        evidence.settle(ARRAYS, position=scheme)
-    elif position := evidence.caller.get("position"):
-        evidence.add(CALLER, position=position)
-    elif position := evidence.from_config("position"):
-        evidence.add(CONFIG, position=position)
-    elif position := evidence.get("position"):
-        evidence.add(CUSTOM, "the family's where a file has none", position=position)
+        arguments.add(ARRAYS, position_at=at)
+    if POSITION in arrays:
+        arguments.override(ARRAYS, position="learned_1d")
+    elif is_relative:
+        arguments.override(ARRAYS, position="relative_2d")
+    elif position := arguments.caller.get("position"):
+        arguments.add(CALLER, position=position)
+    elif position := arguments.from_config("position"):
+        arguments.add(CONFIG, position=position)
+    elif position := arguments.get("position"):
+        arguments.add(CUSTOM, "the family's where a file has none", position=position)
     else:
         raise CheckpointError(
             "The file has no table of positions: its model has none, or computes them. Say "
@@ -149,16 +145,16 @@ def settle_position(canonical):
         )
 
 
-def settle_image_size(canonical):
+def infer_image_size(canonical):
     """Sets `image_size`, from the number of positions where there are any."""
-    arrays, evidence = canonical.arrays, canonical.evidence
-    caller, configured = evidence.caller, evidence.from_config("image_size")
-    shape, table = shape_of(evidence), relative_table(arrays)
+    arrays, arguments = canonical.arrays, canonical.arguments
+    caller, configured = arguments.caller, arguments.from_config("image_size")
+    shape, table = shape_of(arguments), relative_table(arrays)
     if POSITION in arrays:
-        patches = arrays[POSITION].shape[1] - learned_tokens(evidence)
+        patches = arrays[POSITION].shape[1] - learned_tokens(arguments)
         size, source, why = find_image_size(patches, shape, caller, configured)
     elif table is not None:
-        size, source, why = _size_of_offsets(len(table), shape, evidence)
+        size, source, why = _size_of_offsets(len(table), shape, arguments)
     elif caller.get("image_size") is not None:
         size, source, why = caller["image_size"], CALLER, UNREPORTED
     elif configured is not None:
@@ -166,16 +162,16 @@ def settle_image_size(canonical):
     else:
         size = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
         source, why = CUSTOM, "the file has no positions: about 224 pixels, the custom"
-    evidence.settle(source, why, image_size=pair(size, "image_size"))
+    arguments.override(source, why, image_size=pair(size, "image_size"))
 
 
-def _size_of_offsets(rows, shape, evidence):
+def _size_of_offsets(rows, shape, arguments):
     """The first image size with as many offsets of patches as a table of biases has rows."""
-    offsets = rows - 3 * evidence["class_token"]
+    offsets = rows - 3 * arguments["class_token"]
     side = (math.isqrt(max(offsets, 0)) + 1) // 2
     candidates = [
-        (evidence.caller.get("file_image_size"), CALLER, UNREPORTED),
-        (evidence.from_config("image_size"), CONFIG, None),
+        (arguments.caller.get("file_image_size"), CALLER, UNREPORTED),
+        (arguments.from_config("image_size"), CONFIG, None),
         (tuple(side * stride for stride in shape.stride), ARRAYS, SQUARE),
     ]
     candidates = [row for row in candidates if row[0] is not None]

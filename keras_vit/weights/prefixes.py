@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights.architecture import ROOT
-from keras_vit.weights.files import CheckpointError
+from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import shortened
 
 DEPTH = 8  # of dicts and wrappers in each other
@@ -29,8 +29,8 @@ WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_m
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
-    """The model of a file, as the names of its arrays tell.
+class ModelInFile:
+    """Which arrays of a file are the model, as their names tell.
 
     Attributes:
         family: the `Family` of its format, or `None` where none has such names.
@@ -48,11 +48,11 @@ class Part:
 
     def restore_names(self, canonical, everything):
         """Gives arrays their names in the file back, and reports all that is outside."""
-        name_of = lambda name: self.origin.get(name, name)  # noqa: E731
-        inside = set(self.origin.values())
+        inside, origin = {*self.origin.values()}, canonical.origin.items()
         outside = [name for name in everything if name not in inside]
-        canonical.origin = {path: name_of(name) for path, name in canonical.origin.items()}
-        canonical.ignored = (*map(name_of, canonical.ignored), *outside)
+        canonical.origin = {path: self.origin.get(name, name) for path, name in origin}
+        canonical.ignored = (*(self.origin.get(n, n) for n in canonical.ignored), *outside)
+        canonical.prefix, canonical.others = self.prefix, self.others
 
     @property
     def is_whole(self):
@@ -63,14 +63,9 @@ class Part:
             return False
         return PROJECTION in known or ROOT in known
 
-    @property
-    def is_mostly(self):
-        """Whether its family has places for most of the names: then the others are a fault."""
-        return bool(self.family) and 2 * self.family.places(self.arrays) > len(self.arrays)
-
 
 def find_model(arrays, families, prefix=None):
-    """The `Part` of a file that is a model; `prefix` says what the names of its arrays begin with.
+    """The model of a file; `prefix` says what the names of its arrays begin with.
 
     Raises:
         CheckpointError: nothing begins with `prefix`, or there are several models.
@@ -89,9 +84,9 @@ def find_model(arrays, families, prefix=None):
         inside = bare if len(bare) == len(inside) else inside
         named = {name: arrays[stored] for name, stored in inside.items()}
         recognised = (f for f in families if f.recognises(named))
-        authors = (f for f in trained if Part(f, named, inside).is_whole)
+        authors = (f for f in trained if ModelInFile(f, named, inside).is_whole)
         family = next(itertools.chain(authors, recognised), None)
-        return Part(family, named, inside, place)
+        return ModelInFile(family, named, inside, place)
 
     whole = part(_ended("" if prefix is None else prefix, arrays))
     if whole.is_whole:
@@ -108,7 +103,9 @@ def find_model(arrays, families, prefix=None):
         outer = part(whole.prefix, (*(model.prefix for model in others), *states))
         if outer.is_whole:
             return _best([outer, *others], whole, prefix)
-    return whole if prefix == "" or whole.is_mostly else _best(models, whole, prefix)
+    # A family that has places for most of the names: then the others are a fault.
+    is_mostly = whole.family and 2 * whole.family.places(whole.arrays) > len(whole.arrays)
+    return whole if prefix == "" or is_mostly else _best(models, whole, prefix)
 
 
 def _ended(prefix, names):

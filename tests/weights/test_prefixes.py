@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
-from keras_vit.weights.readers import read_checkpoint
+from keras_vit.weights.load import read_file
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, read_arrays, refuses, values
 from tests.weights.stored import refused
@@ -32,7 +32,7 @@ def saved(folder, content):
 
 
 def read(path, prefix=None):
-    return read_checkpoint(path, {"num_heads": 4}, prefix)
+    return read_file(path, {"num_heads": 4}, prefix)
 
 
 def assert_loads(path, told, factor=1.0, source=TIMM, prefix=None):
@@ -41,7 +41,7 @@ def assert_loads(path, told, factor=1.0, source=TIMM, prefix=None):
     assert found.arrays.keys() == expected.arrays.keys()
     for name, array in found.arrays.items():
         np.testing.assert_array_equal(array, expected.arrays[name] * np.float32(factor))
-    assert found.source.prefix == told
+    assert found.prefix == told
     return found
 
 
@@ -157,7 +157,7 @@ def test_an_average_over_training_is_preferred(tmp_path, one, average):
     for content in (both, flat):
         path = saved(tmp_path, content)
         report = assert_loads(path, f"{average}.")
-        assert report.source.others == (f"{one}.",)
+        assert report.others == (f"{one}.",)
         assert f"{one}.pos_embed" in report.ignored
         for prefix in (one, f"{one}."):
             assert_loads(path, f"{one}.", 2.0, prefix=prefix)
@@ -204,9 +204,9 @@ def test_a_model_without_a_prefix_beside_others(tmp_path, source):
         if told is None:
             refuses(r"under ''.*'model\.'", read, path, error=keras_vit.CheckpointError)
         else:
-            assert assert_loads(path, told, factor, source).source.others == ("",)
+            assert assert_loads(path, told, factor, source).others == ("",)
         found = assert_loads(path, "", source=source, prefix="")
-        assert found.source.others == (inner,) and len(found.ignored) >= len(bare)
+        assert found.others == (inner,) and len(found.ignored) >= len(bare)
         assert_loads(path, inner, 2.0, source, prefix=inner)
     moments = {i: {"exp_avg": t, "exp_avg_sq": t} for i, t in enumerate(bare.values())}
     for name in ("optimizer", "optimizer_state_dict"):
@@ -240,8 +240,8 @@ def test_files_of_dino(tmp_path):
         report = assert_loads(path, f"{start}teacher.backbone.")
         assert "DINO" in report.family
         assert any("head" in name for name in report.ignored)
-        assert len(report.source.others) == 1 and "student." in report.source.others[0]
-        assert_loads(path, report.source.others[0], 2.0, prefix=f"{start}student")
+        assert len(report.others) == 1 and "student." in report.others[0]
+        assert_loads(path, report.others[0], 2.0, prefix=f"{start}student")
         assert report.preprocessing.mean[0] == 0.485
     path = saved(tmp_path, {"teacher": tensors_of(prefix="backbone.") | heads})
     assert_loads(path, "teacher.backbone.")
@@ -263,8 +263,8 @@ def test_files_of_moco(tmp_path, start):
         np.testing.assert_array_equal(array, expected.arrays[name])
     assert {name.split("/")[0] for name in expected.arrays.keys() - found.arrays.keys()} == {"head"}
     assert "MoCo" in found.family and found.preprocessing.interpolation == "bilinear"
-    assert found.source.prefix == f"state_dict.{start}momentum_encoder."
-    assert found.source.others == (f"state_dict.{start}base_encoder.",)
+    assert found.prefix == f"state_dict.{start}momentum_encoder."
+    assert found.others == (f"state_dict.{start}base_encoder.",)
     for name in ("momentum_encoder.head.3.weight", "predictor.0.weight"):
         assert f"state_dict.{start}{name}" in found.ignored
 
@@ -278,5 +278,5 @@ def test_the_heads_of_moco_s_small_model(tmp_path):
         write_safetensors(
             tmp_path / "model.safetensors", {prefix + name: a for name, a in arrays.items()}
         )
-        found = read_checkpoint(tmp_path / "model.safetensors", {})
-        assert found.evidence["num_heads"] == heads
+        found = read_file(tmp_path / "model.safetensors", {})
+        assert found.arguments["num_heads"] == heads
