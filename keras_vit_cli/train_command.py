@@ -87,7 +87,7 @@ def add_train(add):
     change("--early-stopping", type=arguments.count, metavar="EPOCHS", help=text)
     text = "let rare classes count as much as frequent ones in the loss"
     change("--class-weights", choices=("balanced",), help=text)
-    text = "erase a random box of this share of the training images (random erasing)"
+    text = "erase a random box in this share of the training images (random erasing)"
     change("--random-erasing", type=arguments.probability, metavar="SHARE", help=text)
     text = "keep checkpoints after the end, several times as large as the model"
     add("--keep-checkpoints", **arguments.flag(text))

@@ -34,10 +34,10 @@ keras.utils.set_random_seed(0)
 # %% [markdown]
 # ## A model and an image
 #
-# A fresh model would hide mistakes: its class token, its biases and its head are zero. So we first
-# train a very small one, on scikit-learn's handwritten digits, enlarged to 32 x 32 pixels. It has
-# every part of the paper's: 16 patches of 8 x 8 pixels, a class token, two blocks with four heads,
-# and a linear head.
+# A fresh model would hide mistakes: its class token, its biases and its head are zero. So we
+# first train a very small one, on scikit-learn's handwritten digits, enlarged to 32 x 32 pixels.
+# It has every part of the paper's model: 16 patches of 8 x 8 pixels, a class token, two blocks
+# with four heads, and a linear head.
 
 # %%
 digits = data.load("digits", image_size=32, channels=3)

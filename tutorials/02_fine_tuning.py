@@ -8,9 +8,9 @@
 # %% [markdown]
 # # What is a pre-trained model worth?
 #
-# The paper trains its models twice: once, for long, on many images that have little to do with the
-# task, and then shortly on the few images of the task itself, with a new head. This notebook asks
-# how much the first training helps the second.
+# The paper trains its models twice: once, for long, on many images that have little to do with
+# the task, and then briefly on the few images of the task itself, with a new head. This notebook
+# asks how much the first training helps the second.
 #
 # At the end you will know how to get published weights and where they are kept, how to give a
 # pre-trained model a new head, what the paper's fine-tuning recipe is, and how much better the
@@ -49,8 +49,8 @@ keras.utils.set_random_seed(0)
 # keras_vit.training.fit(model, train, "output", steps=recipe.steps)
 # ```
 #
-# The first call downloads the file, and later ones find it in the cache. The catalogue says,
-# without a network, what there is; `keras_vit.list_weights("B/16")` prints it as a table.
+# The first call downloads the file, and later ones find it in the cache. The catalogue lists the
+# published weights, without a network; `keras_vit.list_weights("B/16")` prints it as a table.
 
 # %%
 for found in keras_vit.weights.checkpoints("B/16", family="google")[:4]:
@@ -59,7 +59,7 @@ for found in keras_vit.weights.checkpoints("B/16", family="google")[:4]:
 # %% [markdown]
 # The cache is the folder `$KERAS_VIT_CACHE`, by default `~/.cache/keras_vit`. Where there is no
 # network, set `KERAS_VIT_OFFLINE=1`: what lies in the cache is used, nothing is downloaded, and
-# the error for anything else says where a file that you bring along belongs.
+# the error for anything else says where to put a file that you bring along.
 
 # %%
 cache = tempfile.TemporaryDirectory()  # an empty cache, to see what happens
@@ -93,8 +93,8 @@ task_test = part(digits.test_images, digits.test_labels, first=5)
 print(f"{len(source[0])} images to pre-train with, {len(task_test[0])} to test the task with")
 
 # %% [markdown]
-# A recipe is a value that holds all settings of a training run. That of the digits is Adam with a
-# warm-up, a cosine and small random rotations; `replace` changes what is different here.
+# A recipe is a value that holds all settings of a training run. The recipe of the digits is Adam
+# with a warm-up, a cosine and small random rotations; `replace` changes what is different here.
 
 # %%
 architecture = {"image_size": 16, "channels": 1, "patch_size": 4, "num_classes": 5}
@@ -124,9 +124,9 @@ print(checkpoint.name, "of", checkpoint.stat().st_size // 1024, "KiB")
 #
 # Section 3.2 of the paper: "we remove the whole pre-trained prediction head". A new one, a layer
 # of $D \times K$ numbers that start at zero, takes its place; $K$ is the number of new classes.
-# `weights=` and `load_weights` do that by themselves where the file has another number of classes.
-# Here both have five, but not the same five, so we ask for a fresh head. The report tells what
-# became of everything.
+# `weights=` and `load_weights` do that by themselves where the file has another number of
+# classes. Here both have five, but not the same five, so we ask for a fresh head. The report
+# tells what happened to each array.
 
 # %%
 model = keras_vit.VisionTransformer(**architecture)
@@ -163,8 +163,8 @@ for recipe in (fine_tuning, scratch):
 # ## The comparison
 #
 # From the training images of 5 to 9 we draw 2, 5 or 20 of each class, three times each, and train
-# on nothing else. Both ways get the same images. `run` begins with given weights, and with an
-# optimizer as new, trains, and returns the accuracy on the test images of 5 to 9.
+# on nothing else. Both ways get the same images. `run` begins with given weights and a fresh
+# optimizer, trains, and returns the accuracy on the test images of 5 to 9.
 
 
 # %%

@@ -11,7 +11,7 @@
 # Training is cheaper on small images, and many models are better on large ones. So the paper
 # pre-trains at 224 pixels and fine-tunes at 384 or 512 (section 3.2). The patches stay 16 pixels
 # wide, so there are more of them, and the Transformer does not mind: all its weights but one work
-# on any number of tokens. The one is the position embedding.
+# on any number of tokens. The exception is the position embedding.
 #
 # At the end you will know what happens to it, what that is worth before any training, and how much
 # a little fine-tuning at the new size brings.
@@ -123,7 +123,7 @@ print(f"largest difference to the library: {np.abs(by_hand - embedding(large)).m
 
 # %% [markdown]
 # (`keras.ops.image.resize` would be another rule: its corners move inwards. Other libraries have
-# others again, and the library keeps to the rule of the checkpoint's family, see
+# still other rules, and this library keeps to the rule of the checkpoint's family, see
 # `docs/checkpoints.md`.)
 #
 # The embedding has 64 numbers for each place; its three largest principal components show where it
@@ -167,8 +167,8 @@ for name, value in found.items():
 # %% [markdown]
 # ## A little fine-tuning
 #
-# Now six passes through the enlarged images. What the small model's training was worth shows beside
-# a fresh model of the large size that gets the same six passes and nothing else.
+# Now six passes through the enlarged images. To see what the small model's training was worth, we
+# give a fresh model of the large size the same six passes and nothing else.
 
 # %%
 fit(large, train_large, epochs=6, learning_rate=1e-3)

@@ -255,6 +255,6 @@ plt.show()
 # - That a ViT overtakes is a matter of scale: of images and of compute, far beyond a notebook.
 #
 # Read on: sections 3.1 and 4.3 to 4.4 and appendix D.2 of the paper; `keras_vit.R50_ViT_B16` and
-# `keras_vit.BiT_R50x1` for the published models (README, "The variants"); `studies/compute.py`
-# for the operations of the paper's own systems; `05_attention` for how locality is measured in a
-# ViT.
+# `keras_vit.BiT_R50x1` for the published models (`docs/models.md`, "The variants");
+# `studies/compute.py` for the operations of the paper's own systems; `05_attention` for how
+# locality is measured in a ViT.

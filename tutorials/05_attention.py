@@ -292,7 +292,7 @@ plt.show()
 # - Mean attention distance is an average over patches, so its weights must sum to one over patches:
 #   the class token is left out and the rest divided by its sum. Else attention to the class token
 #   passes for locality.
-# - A head far below the uniform value is local. A head at it is not, and no more can be said.
+# - A head far below the uniform value is local; one at that value is not, and no more is known.
 # - What the heads of this tiny model do says little about a ViT-B/16; it is measured the same way
 #   there: `keras_vit.from_checkpoint(...)` instead of training.
 #

