@@ -3,16 +3,12 @@
 The head of Dinov2 sees the class token and the mean of the patches, one after the other; its
 registers have no positions. DINOv3 has rotary positions and no head.
 
-A file is recognised by `sign`, the pattern of a name in it. By a row of `_layers` its array
-`encoder.layer.3.layer_scale1.lambda1` becomes `block_3/layer_scale_1/gamma`, the path of the
-model's variable, in `canonical.arrays`; to write, the row is read from right to left. By `config`
-`layerscale_value` of `config.json` becomes the argument `layer_scale` in `canonical.evidence`,
-which keeps of each argument the source that counts most. `parts` are arrays that are there just
-where a key of the config is true. `complete` decides what is still open: `evidence.settle(SOURCE,
-field=value)` sets an argument whoever says otherwise. `holds` are the values that can be written.
+By a row of `_layers` the array `encoder.layer.3.layer_scale1.lambda1` of a file is the variable
+`block_3/layer_scale_1/gamma` of a model; family.py tells how a file is read and written.
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -139,10 +135,11 @@ class Dinov3(Dino):
         biased = {name for name, layers in LINEAR.items() if any(map(has_bias, layers))}
         evidence["biases"], evidence["qkv_bias"] = smallest_fitting(biased)
         given = set(BIASES[evidence["biases"]]) - (set() if evidence["qkv_bias"] else QKV)
-        for layer in [layer for name in given - biased for layer in LINEAR[name]]:
+        layers = [layer for name in given - biased for layer in LINEAR[name]]
+        if layers:
             evidence.assumed["biases"] = "zeros where the file has none"
-            for i in range(evidence["depth"]):
-                canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
+        for i, layer in itertools.product(range(evidence["depth"]), layers):
+            canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
 
     def config_for(self, model):
         rope_theta = float(model.variant.rotary.temperature)
