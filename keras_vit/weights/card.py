@@ -10,7 +10,7 @@ import pathlib
 import re
 
 from keras_vit.checks import marked
-from keras_vit.models.bit import BIT_VARIANTS, BiT
+from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
@@ -73,14 +73,10 @@ def _summary(about):
         for output in about.outputs
     ]
     return (
-        f"A {PAPERS[_class_of(about)]} that turns images of {shape} (height, width, channels) into "
+        f"A {PAPERS[about.class_name]} that turns images of {shape} (height, width, channels) into "
         f"{', '.join(gives) or 'features'}, with {about.model.count_params():,} parameters. "
         f"Written by keras_vit {__version__} (installed from a checkout of keras3-vit)."
     )
-
-
-def _class_of(about):
-    return "BiT" if isinstance(about.network, BiT) else "VisionTransformer"
 
 
 def _architecture(about):
@@ -92,7 +88,7 @@ def _architecture(about):
     values = {field: getattr(v, field.name) for field in dataclasses.fields(v)}
     rows += [(f.name, x) for f, x in values.items() if f.name in ALWAYS or x != f.default]
     rows += [(name, getattr(network, name)) for name in ("image_size", "channels", "num_classes")]
-    text = f"Arguments of `keras_vit.{_class_of(about)}`; those that are left out have their "
+    text = f"Arguments of `keras_vit.{about.class_name}`; those that are left out have their "
     text += f"defaults.\n\n{_table(rows)}"
     if layers := further_layers(about.model):
         text += f"\n\nThe model around it has further layers with weights: {layers}."

@@ -101,13 +101,14 @@ class Source:
 
     def figures(self, network):
         """The accuracies as published, if the network is as it was published."""
-        record, size = self.record, network.image_size
-        if not record or self.state != "published" or network.num_classes != record.num_classes:
+        record, present = self.record, (network.num_classes, network.image_size)
+        if self.state != "published" or not record:
             return []
-        published = [row for row in record.accuracy if "fine-tuned" not in row[0]]
+        if present != (record.num_classes, (record.image_size,) * 2):
+            return []
         metrics = {"imagenet top-1": "accuracy", "imagenet top-5": "accuracy"}
-        figures = [Figure(name, value / 100, metrics.get(name)) for name, value in published]
-        return figures if size == (record.image_size,) * 2 else []
+        published = [row for row in record.accuracy if "fine-tuned" not in row[0]]
+        return [Figure(name, value / 100, metrics.get(name)) for name, value in published]
 
 
 def further_layers(model):
@@ -169,6 +170,7 @@ class Contents:
         self.network = check_model(self.model, whole=self.format is not None)
         if self.format is not None or not (heads_of(self.model) or outside(self.model)):
             self.model = self.network
+        self.class_name = "BiT" if isinstance(self.network, BiT) else "VisionTransformer"
         self.source = Source(self.model, self.network, self.recipe)
         self.outputs = outputs_of(self.model)
         self.name = visible(self.name or self.model.name)
@@ -200,17 +202,19 @@ def measured(report, outputs, name):
                 f"classes, for {name!r} with {expected}."
             )
         if problem == "single_label":
-            for k, count in one["correct"].items():
-                share = count / one["examples"]
-                figures.append(Figure(f"{before}top-{k} accuracy", share, "accuracy"))
+            shares = {f"top-{k} accuracy": n / one["examples"] for k, n in one["correct"].items()}
             error = one["calibration"]["expected_error"]
-            figures.append(Figure(f"{before}loss (nats)", one["loss"], is_share=False))
-            figures.append(Figure(f"{before}expected calibration error", error))
-            continue
-        for field in fields[:3]:
-            if one[field] is not None:
-                title = before + field.replace("_", " ")
-                figures.append(Figure(title, one[field], field, False, output.task))
+            figures += [
+                *(Figure(before + title, share, "accuracy") for title, share in shares.items()),
+                Figure(f"{before}loss (nats)", one["loss"], is_share=False),
+                Figure(f"{before}expected calibration error", error),
+            ]
+        else:
+            figures += [
+                Figure(before + f.replace("_", " "), one[f], f, is_share=False, task=output.task)
+                for f in fields[:3]
+                if one[f] is not None
+            ]
     return figures, next(iter(reports.values()))
 
 
@@ -246,7 +250,7 @@ def metadata(about):
     return ModelCardData(
         library_name=LIBRARIES.get(about.format, "keras_vit"),
         pipeline_tag=CLASSIFICATION if classifies else FEATURES,
-        tags=["keras_vit", "bit" if isinstance(about.network, BiT) else "vit"],
+        tags=["keras_vit", "bit" if about.class_name == "BiT" else "vit"],
         # A name with a slash would be that of somebody's data set on the hub.
         datasets=[n for n in dict.fromkeys(names) if n and re.fullmatch(r"[\w.-]+", n)] or None,
         base_model=source.repository if changed else None,
