@@ -122,7 +122,7 @@ def _training(about):
         text = f"{begun}The recipe (`keras_vit.recipes.Recipe`):\n\n{recipe}"
         return "\n\n".join([text, *notes, *run])
     untold = {
-        "published": "As published: no change since they were loaded is known.",
+        "published": "The weights are as published: no change since they were loaded is known.",
         "adapted": f"When it was loaded: {'; '.join(source.changes)}. No training after that is "
         "known.",
         None: "Whether it was changed after that is not recorded.",

@@ -31,12 +31,7 @@ LINEAR = {  # names of `Extensions.biases` -> layers of a block
 
 
 class Dino(huggingface.HuggingFace):
-    """What the three families share.
-
-    To read, `recognises`, `unstacked` and `flat_config` come before `complete`; to write,
-    `impossible`, `write`, and in `json_files` `config_for`. Each class does its part of them and
-    calls its base: `Dinov2` or `Dinov3`, then `Dino`, `HuggingFace`, `Family`.
-    """
+    """What the three families share: an array of no registers, and a mask token."""
 
     def unstacked(self, tower):
         """Without the empty array of a model without registers."""
