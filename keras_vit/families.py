@@ -46,11 +46,13 @@ class Line(typing.NamedTuple):
     fields: dict
 
 
-def _sizes(text, **fields):
-    return dict.fromkeys(text.split(), fields)
+def _published(names, **fields):
+    """`Line.sizes` of models whose dimensions are in `SIZES`, such as `"B/16 L/16"`."""
+    return dict.fromkeys(names.split(), fields)
 
 
-def _size(width, depth, num_heads, mlp_dim, **fields):
+def _dimensions(width, depth, num_heads, mlp_dim, **fields):
+    """The fields of a size that is not in `SIZES`."""
     return {"width": width, "depth": depth, "num_heads": num_heads, "mlp_dim": mlp_dim, **fields}
 
 
@@ -59,7 +61,8 @@ def _counted(side, offset=1.0):
     return {"rotary": {"reference": (side, side), "offset": offset, "order": "columns"}}
 
 
-# Fields that several lines have, or that are long; `A | B` has those of both.
+# Fields that several lines have, or that are long; in `A | B` a field of `B` overrides that of `A`,
+# and the fields of a size override those of its line.
 TORCH = {"gelu": "erf", "interpolation": "bicubic"}  # what most authors on PyTorch compute
 DISTILLED = TORCH | {"distillation": True}
 SCALED = TORCH | {"layer_scale": 1e-5}
@@ -91,19 +94,21 @@ SBB = SCALED | PATCHES | {"norm_after_pool": True}
 SBB_ROPE = SBB | NO_KEY | {"position": "none", "rotary": "eva02", "registers": 1}
 
 # Sizes that several lines have, or that are long.
-DEITS = _sizes("Ti/16 S/16 B/16")
-GIANT = {"g/14": _size(1536, 40, 24, 4096, **GATED)}  # Oquab et al., 2024
-DINOS = _sizes("S/14 B/14 L/14") | GIANT
-SIGLIPS = _sizes("B/16 L/16 So400m/14 So400m/16")
-SIGLIPS_2 = _sizes("B/32") | SIGLIPS | {"g-opt/16": _size(1536, 40, 16, 6144)}
-CLIPS = _sizes("B/32 B/16", projection=512) | _sizes("L/14", projection=768)
-HUGE, BIG = _sizes("H/14", projection=1024), _sizes("bigG/14", projection=1280)
-OPEN_CLIPS = CLIPS | HUGE | _sizes("g/14", projection=1024) | BIG
-META_CLIPS = _sizes("S/16", projection=384) | _sizes("M/16", projection=512) | CLIPS | HUGE | BIG
-EVA_CLIPS = _sizes("B/16", mlp_dim=2048, projection=512)
-EVA_CLIPS |= _sizes("L/14", mlp_dim=2730, projection=768)
-BEITS = _sizes("B/16", layer_scale=0.1) | _sizes("L/16", layer_scale=1e-5)
-SO150M = {"so150m/16": _size(896, 18, 14, 2304, layer_scale=None, norm_after_pool=False)}
+DEITS = _published("Ti/16 S/16 B/16")
+GIANT = {"g/14": _dimensions(1536, 40, 24, 4096, **GATED)}  # Oquab et al., 2024
+DINOS = _published("S/14 B/14 L/14") | GIANT
+SIGLIPS = _published("B/16 L/16 So400m/14 So400m/16")
+SIGLIPS_2 = _published("B/32") | SIGLIPS | {"g-opt/16": _dimensions(1536, 40, 16, 6144)}
+CLIPS = _published("B/32 B/16", projection=512) | _published("L/14", projection=768)
+HUGE, BIG = _published("H/14", projection=1024), _published("bigG/14", projection=1280)
+OPEN_CLIPS = CLIPS | HUGE | _published("g/14", projection=1024) | BIG
+META_CLIPS = (
+    _published("S/16", projection=384) | _published("M/16", projection=512) | CLIPS | HUGE | BIG
+)
+EVA_CLIPS = _published("B/16", mlp_dim=2048, projection=512)
+EVA_CLIPS |= _published("L/14", mlp_dim=2730, projection=768)
+BEITS = _published("B/16", layer_scale=0.1) | _published("L/16", layer_scale=1e-5)
+SO150M = {"so150m/16": _dimensions(896, 18, 14, 2304, layer_scale=None, norm_after_pool=False)}
 
 FAMILIES = (
     Line("DeiT-{}", "DeiT (Touvron et al., 2021)", DEITS, TORCH),
@@ -116,20 +121,20 @@ FAMILIES = (
     Line(
         "DeiT3-{}",
         "DeiT III (Touvron et al., 2022)",
-        _sizes("S/16 M/16 B/16 L/16 H/14"),
+        _published("S/16 M/16 B/16 L/16 H/14"),
         TORCH | {"layer_scale": 1e-6},
     ),
-    Line("DINO-{}", "DINO (Caron et al., 2021)", _sizes("S/16 S/8 B/16 B/8"), TORCH),
+    Line("DINO-{}", "DINO (Caron et al., 2021)", _published("S/16 S/8 B/16 B/8"), TORCH),
     Line("DINOv2-{}", "DINOv2 (Oquab et al., 2024)", DINOS, SCALED),
     Line("DINOv2-{}-reg4", "DINOv2 with four registers (Darcet et al., 2024)", DINOS, REGISTERED),
     Line(
         "DINOv3-{}",
         "DINOv3 (Siméoni et al., 2025)",
         {
-            **_sizes("S/16 B/16 L/16"),
-            "S+/16": _size(384, 12, 6, 1536, **GATED),
-            "H+/16": _size(1280, 32, 20, 5120, **GATED),
-            "7B/16": _size(4096, 40, 32, 8192, **GATED, biases="all", qkv_bias=False),
+            **_published("S/16 B/16 L/16"),
+            "S+/16": _dimensions(384, 12, 6, 1536, **GATED),
+            "H+/16": _dimensions(1280, 32, 20, 5120, **GATED),
+            "7B/16": _dimensions(4096, 40, 32, 8192, **GATED, biases="all", qkv_bias=False),
         },
         DINO_V3,
     ),
@@ -141,12 +146,12 @@ FAMILIES = (
         "MetaCLIP-{}", "The image encoder of MetaCLIP (Xu et al., 2024)", CLIPS | HUGE | BIG, QUICK
     ),
     Line("MetaCLIP2-{}", "The image encoder of MetaCLIP 2 (Chuang et al., 2025)", META_CLIPS, CLIP),
-    Line("EVA-{}", "EVA (Fang et al., 2023)", _sizes("g/14"), EVA | MEAN),
-    Line("EVA-{}", "EVA's ViT-L (Fang et al., 2023)", _sizes("L/14"), TORCH | MEAN),
+    Line("EVA-{}", "EVA (Fang et al., 2023)", _published("g/14"), EVA | MEAN),
+    Line("EVA-{}", "EVA's ViT-L (Fang et al., 2023)", _published("L/14"), TORCH | MEAN),
     Line(
         "EVA-CLIP-{}",
         "The image encoder of EVA-CLIP (Sun et al., 2023)",
-        _sizes("g/14", projection=1024),
+        _published("g/14", projection=1024),
         EVA,
     ),
     Line(
@@ -169,22 +174,27 @@ FAMILIES = (
     Line(
         "EVA02-CLIP-{}",
         "The image encoder of EVA-02-CLIP (Sun et al., 2023)",
-        {"E/14": _size(1792, 64, 16, 15360, projection=1024)},
+        {"E/14": _dimensions(1792, 64, 16, 15360, projection=1024)},
         EVA | {"block": "post_norm"},
     ),
     Line("BEiT-{}", "BEiT (Bao et al., 2022)", BEITS, BEIT),
-    Line("BEiTv2-{}", "BEiT v2 (Peng et al., 2022)", _sizes("B/16 L/16", layer_scale=1e-5), BEIT),
     Line(
-        "BEiT3-{}", "The image encoder of BEiT-3 (Wang et al., 2023)", _sizes("B/16 L/16"), BEIT_3
+        "BEiTv2-{}", "BEiT v2 (Peng et al., 2022)", _published("B/16 L/16", layer_scale=1e-5), BEIT
+    ),
+    Line(
+        "BEiT3-{}",
+        "The image encoder of BEiT-3 (Wang et al., 2023)",
+        _published("B/16 L/16"),
+        BEIT_3,
     ),
     Line(
         "AIMv2-{}",
         "AIMv2 (Fini et al., 2025)",
         {
-            "L/14": _size(1024, 24, 8, 2816),
-            "H/14": _size(1536, 24, 12, 4096),
-            "1B/14": _size(2048, 24, 16, 5632),
-            "3B/14": _size(3072, 24, 24, 8192),
+            "L/14": _dimensions(1024, 24, 8, 2816),
+            "H/14": _dimensions(1536, 24, 12, 4096),
+            "1B/14": _dimensions(2048, 24, 16, 5632),
+            "3B/14": _dimensions(3072, 24, 24, 8192),
         },
         AIM_V2,
     ),
@@ -192,10 +202,10 @@ FAMILIES = (
         "PE-Core-{}",
         "Perception Encoder, core (Bolya et al., 2025)",
         {
-            **_sizes("Ti/16 S/16", projection=512, **_counted(24)),
-            **_sizes("B/16", projection=1024, **_counted(14)),
-            **_sizes("L/14", projection=1024, **_counted(24)),
-            "G/14": _size(1536, 50, 16, 8960, pool_mlp_dim=6144, projection=1280, **PE_G),
+            **_published("Ti/16 S/16", projection=512, **_counted(24)),
+            **_published("B/16", projection=1024, **_counted(14)),
+            **_published("L/14", projection=1024, **_counted(24)),
+            "G/14": _dimensions(1536, 50, 16, 8960, pool_mlp_dim=6144, projection=1280, **PE_G),
         },
         PE_CORE,
     ),
@@ -203,30 +213,30 @@ FAMILIES = (
         "PE-Spatial-{}",
         "Perception Encoder, spatial (Bolya et al., 2025)",
         {
-            **_sizes("Ti/16 S/16 B/16 L/14"),
-            "G/14": _size(1536, 50, 16, 8960, layer_scale=0.1, **PE_G),
+            **_published("Ti/16 S/16 B/16 L/14"),
+            "G/14": _dimensions(1536, 50, 16, 8960, layer_scale=0.1, **PE_G),
         },
         PE_OTHERS,
     ),
     Line(
         "PE-Lang-{}",
         "Perception Encoder, language (Bolya et al., 2025)",
-        {"L/14": _size(1024, 23, 16, 4096), "G/14": _size(1536, 47, 16, 8960, **PE_G)},
+        {"L/14": _dimensions(1024, 23, 16, 4096), "G/14": _dimensions(1536, 47, 16, 8960, **PE_G)},
         PE_OTHERS | {"layer_scale": 0.1},
     ),
-    Line("IJEPA-{}", "I-JEPA (Assran et al., 2023)", _sizes("H/14 H/16 g/16"), TORCH | PATCHES),
-    Line("MAE-{}", "The encoder of MAE (He et al., 2022)", _sizes("B/16 L/16 H/14"), TORCH),
-    Line("FlexiViT-{}", "FlexiViT (Beyer et al., 2023)", _sizes("S/16 B/16 L/16"), FLEXIBLE),
+    Line("IJEPA-{}", "I-JEPA (Assran et al., 2023)", _published("H/14 H/16 g/16"), TORCH | PATCHES),
+    Line("MAE-{}", "The encoder of MAE (He et al., 2022)", _published("B/16 L/16 H/14"), TORCH),
+    Line("FlexiViT-{}", "FlexiViT (Beyer et al., 2023)", _published("S/16 B/16 L/16"), FLEXIBLE),
     Line(
         "TIPSv2-{}",
         "The image encoder of TIPS v2 (Google DeepMind)",
-        _sizes("B/14 L/14 So400m/14") | GIANT,
+        _published("B/14 L/14 So400m/14") | GIANT,
         TORCH | {"layer_scale": 1.0, "registers": 1},
     ),
     Line(
         "InternViT-{}",
         "InternViT (Chen et al., 2024)",
-        {"300M/14": _size(1024, 24, 16, 4096)},
+        {"300M/14": _dimensions(1024, 24, 16, 4096)},
         INTERN,
     ),
     Line(
@@ -234,16 +244,16 @@ FAMILIES = (
         "timm's 'Searching for Better ViT Baselines' (Wightman, 2024)",
         {
             "wee/16": {},
-            "pwee/16": _size(256, 16, 4, 1280, block="parallel"),
-            **_sizes("little/16 medium/16 betwixt/16"),
-            "so150m2/16": _size(832, 21, 13, 2176, qkv_bias=False),
+            "pwee/16": _dimensions(256, 16, 4, 1280, block="parallel"),
+            **_published("little/16 medium/16 betwixt/16"),
+            "so150m2/16": _dimensions(832, 21, 13, 2176, qkv_bias=False),
         },
         SBB | {"registers": 1},
     ),
     Line(
         "SBB-{}-reg4",
         "timm's 'Searching for Better ViT Baselines' (Wightman, 2024)",
-        _sizes("little/16 medium/16 mediumd/16 betwixt/16") | SO150M,
+        _published("little/16 medium/16 mediumd/16 betwixt/16") | SO150M,
         SBB | {"registers": 4},
     ),
     Line(
@@ -261,7 +271,7 @@ FAMILIES = (
         Line(
             f"RoPE-ViT-{{}}-{rotary}{end}",
             f"ViT with {rotary} rotary positions (Heo et al., 2024)",
-            _sizes("S/16 B/16 L/16"),
+            _published("S/16 B/16 L/16"),
             SCALED | {"rotary": rotary, "position": position},
         )
         for rotary in ("axial", "mixed")

@@ -101,15 +101,16 @@ def _of_run(folder):
         raise ValueError(f"There is no finished run in {str(folder)!r}: settings.json is missing.")
     settings = json.loads((folder / "settings.json").read_text("utf-8"))
     recipe, measured = recipes.Recipe.from_dict(settings["recipe"]), folder / "evaluation.json"
-    # The folders above somebody's images are nobody's business.
+    # The folders above somebody's images or teacher are nobody's business.
     source = pathlib.Path(settings["dataset"] or recipe.dataset).name
+    teacher = pathlib.Path(settings.get("teacher") or "").name
     return {
         "recipe": recipe,
         "report": json.loads(measured.read_text("utf-8")) if measured.is_file() else None,
         "data": source,
         "test_data": source,
         "test_split": settings["test_split"] or recipe.test_split,
-        "outcome": {**settings, **(settings.get("training") or {})},
+        "outcome": {**settings, **(settings.get("training") or {}), "teacher": teacher},
     }
 
 

@@ -75,9 +75,11 @@ def test_what_a_run_leaves_and_what_its_evaluation_says(photos, capsys, tmp_path
         == max(float(r.split(",")[column]) for r in history[1:])
     )
     card = (tmp_path / "run" / "README.md").read_text()
-    assert "23 images. 1 more for training could not be read. 1 more for validation" in card
-    assert f"of epoch {metrics['best_epoch']} of 2, the best by `val_accuracy`" in card
-    assert "| class_weights | (0.75, 1.5) |" in card and "random_erasing" in card
+    rows = {"training_images": 23, "epochs": 2, "chosen_on": "validation"}
+    rows |= {"best_epoch": metrics["best_epoch"], "class_weights": "(0.75, 1.5)"}
+    assert all(f"| {name} | {value} |" in card for name, value in rows.items())
+    assert "| skipped | {'training': 1, 'validation': 1" in card
+    assert "| best_val_accuracy | " in card and "random_erasing" in card
 
     report = (tmp_path / "run" / "evaluation.json").read_text()
     capsys.readouterr()

@@ -9,14 +9,15 @@ import hashlib
 import pathlib
 import re
 
-from keras_vit.families import FAMILIES
-from keras_vit.models.bit import BIT_VARIANTS, BiT
+from keras_vit.checks import marked
+from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
-from keras_vit.weights.card_loading import MOST_NAMES, loading
 from keras_vit.weights.card_metadata import Contents, further_layers, metadata
-from keras_vit.weights.locate import name_of
+from keras_vit.weights.files import read_json
+from keras_vit.weights.load import read_file
+from keras_vit.weights.reading import CheckpointError
 
 PAPERS = {
     "VisionTransformer": "Vision Transformer "
@@ -24,6 +25,9 @@ PAPERS = {
     "BiT": "ResNet-v2 ([Big Transfer](https://arxiv.org/abs/1912.11370))",
 }
 ALWAYS = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "pool", "position", "blocks")
+MOST_NAMES = 20  # of classes that a card lists
+# What a card has of `settings.json` and of its field `training`, which `keras_vit.learner` writes.
+RUN = "training_images skipped freeze lora teacher epochs best_epoch chosen_on".split()
 
 
 def make_card(model, file, **given):
@@ -32,18 +36,17 @@ def make_card(model, file, **given):
 
     about = Contents(model, pathlib.Path(file), **given)
     sections = {
-        "Architecture": _architecture,
-        "Data": _data,
-        "Training": _training,
-        "Accuracy": _accuracy,
-        "Images": _images,
-        "Classes": _classes,
-        "How to load it": loading,
-        "Limits": _limits,
-        "Licence": _licence,
+        "Architecture": _architecture(about),
+        "Data": _data(about),
+        "Training": _training(about),
+        "Accuracy": _accuracy(about),
+        "Images": _images(about),
+        "Classes": "\n\n".join(map(_classes, about.outputs)),
+        "How to load it": _loading(about),
+        "Limits": _limits(about),
+        "Licence": _licence(about),
     }
-    texts = {title: section(about) for title, section in sections.items()}
-    body = "\n\n".join(f"## {title}\n\n{text}" for title, text in texts.items() if text)
+    body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items() if text)
     yaml, title = metadata(about).to_yaml(), markdown(about.name)
     card = ModelCard(f"---\n{yaml}\n---\n# {title}\n\n{_summary(about)}\n\n{body}\n")
     card.text += f"\n<!-- keras_vit.model_card {_digest(card.content)} -->\n"
@@ -62,49 +65,31 @@ def _digest(text):
 
 
 def _summary(about):
-    gives = ", ".join(map(_given, about.outputs)) or "features"
-    return (
-        f"A {PAPERS[_class_of(about.network)]} that turns {_inputs(about)} into {gives}, with "
-        f"{about.model.count_params():,} parameters. Written by keras_vit {__version__} "
-        "(`pip install` of a wheel or a checkout of keras3-vit)."
-    )
-
-
-def _class_of(network):
-    return "BiT" if isinstance(network, BiT) else "VisionTransformer"
-
-
-def _given(output):
-    """What an output gives, such as `logits of 10 classes`."""
-    text = f"logits of {output.count} classes"
-    if output.reading == "sigmoid":
-        text += ", each by itself (sigmoid)"
-    elif output.reading == "values":
-        text = f"{output.count} values"
-    return text if output.head is None else f"{text} for {code(output.head)}"
-
-
-def _inputs(about):
     model = about.model if getattr(about.model, "inputs", None) else about.network
-    *sides, channels = model.inputs[0].shape[1:]
-    name = {1: "grey images", 3: "colour images"}.get(channels, f"images of {channels} channels")
-    return f"{name} of any size" if None in sides else "{} of {} x {} pixels".format(name, *sides)
+    shape = " x ".join(str(n or "any") for n in model.inputs[0].shape[1:])
+    texts = {"values": "{} values", "sigmoid": "logits of {} classes, each by itself (sigmoid)"}
+    gives = [
+        texts.get(output.reading, "logits of {} classes").format(output.count)
+        + ("" if output.head is None else f" for {code(output.head)}")
+        for output in about.outputs
+    ]
+    return (
+        f"A {PAPERS[about.class_name]} that turns images of {shape} (height, width, channels) into "
+        f"{', '.join(gives) or 'features'}, with {about.model.count_params():,} parameters. "
+        f"Written by keras_vit {__version__} (installed from a checkout of keras3-vit)."
+    )
 
 
 def _architecture(about):
     network, v, record = about.network, about.network.variant, about.source.record
     # Families that differ in their training alone share a row: the checkpoint's own comes first.
-    own = [record.variant] if record else []
     tables = VARIANTS | BIT_VARIANTS
-    same = [name for name in (*own, *tables) if tables.get(name) == v]
-    titles = {row.name.format(size): f" of {row.title}" for row in FAMILIES for size in row.sizes}
-    rows = [("built like", name + titles.get(name, "")) for name in same[:1]]
-    if not same and (size := name_of(network)):
-        rows = [("size", size)]
+    names = [record.variant, *tables] if record else tables
+    rows = [("built like", name) for name in names if tables.get(name) == v][:1]
     values = {field: getattr(v, field.name) for field in dataclasses.fields(v)}
     rows += [(f.name, x) for f, x in values.items() if f.name in ALWAYS or x != f.default]
     rows += [(name, getattr(network, name)) for name in ("image_size", "channels", "num_classes")]
-    text = f"Arguments of `keras_vit.{_class_of(network)}`; those that are left out have their "
+    text = f"Arguments of `keras_vit.{about.class_name}`; those that are left out have their "
     text += f"defaults.\n\n{_table(rows)}"
     if layers := further_layers(about.model):
         text += f"\n\nThe model around it has further layers with weights: {layers}."
@@ -112,22 +97,16 @@ def _architecture(about):
 
 
 def _data(about):
-    source, lines, after = about.source, [], "then " if about.source.name else ""
-    if source.record:
-        first, second = source.record.pretrained_on or "unknown data", source.record.finetuned_on
-        second = f", then on {second}" if second else ""
-        lines.append(f"The checkpoint {source.link} was trained on {first}{second}.")
+    source, lines, then = about.source, [], "then " if about.source.name else ""
+    if record := source.record:
+        sets = ", then on ".join(filter(None, [record.pretrained_on, record.finetuned_on]))
+        lines.append(f"The checkpoint {source.link} was trained on {sets or 'unknown data'}.")
     elif source.name:
         lines.append(f"What the checkpoint {source.link} was trained on is unknown here.")
     if about.data:
-        line = f"{'Then trained' if after else 'Trained'} on {markdown(about.data)}."
-        if images := about.outcome.get("training_images"):
-            line += f" These were {images:,} images."
-        for part, count in about.outcome.get("skipped", {}).items():
-            line += f" {count} more for {part} could not be read." if count else ""
-        lines.append(line)
+        lines.append(f"It was {then}trained on {markdown(about.data)}.")
     elif source.state == "trained" or not source.name:
-        lines.append(f"What it was {after}trained on is not recorded.")
+        lines.append(f"What it was {then}trained on is not recorded.")
     return "\n".join(lines)
 
 
@@ -135,47 +114,22 @@ def _training(about):
     source = about.source
     begun = f"It began with the checkpoint {source.link}. " if source.name else ""
     if about.recipe is not None:
-        rows = [row for row in about.recipe.table() if row[0] != "note"]
-        notes = [text for field, text in about.recipe.table() if field == "note"]
-        text = f"{begun}{_trained(about.outcome)}{_best(about.outcome)}"
-        text += "The recipe (`keras_vit.recipes.Recipe`):"
-        return "\n\n".join([text, _table(rows), *notes])
-    if source.state == "published":
-        return f"The weights are those of {source.link}; no change since they were loaded is known."
-    if source.state == "adapted":
-        changes = "; ".join(source.changes)
-        return f"{begun}When it was loaded: {changes}. No training after that is known."
-    if source.name and source.state is None:
-        return f"{begun}Whether it was changed after that is not recorded."
-    return f"{begun}How it was trained is not recorded."
-
-
-def _trained(outcome):
-    """What a run has trained other than all of the model by the labels alone."""
-    frozen, rank, teacher = (outcome.get(name) for name in ("freeze", "lora", "teacher"))
-    text = ""
-    if frozen:
-        patterns = " ".join(map(code, frozen))
-        text += f"The layers that {patterns} choose were frozen (`keras_vit.training.freeze`). "
-    if rank:
-        text += f"Head and low-rank changes (LoRA) of rank {rank} alone were trained, then merged. "
-    if teacher:
-        text += f"It was distilled from {code(pathlib.PurePath(teacher).name)}. "
-    return text
-
-
-def _best(outcome):
-    """Which epoch the weights are of, where a training has chosen one."""
-    if "best_epoch" not in outcome:
-        return ""
-    figure = next(name for name in outcome if name.startswith("best_val_"))
-    on = "images for validation. "
-    if outcome["chosen_on"] == "test":
-        on = "the images to test on: new images may well do worse. "
-    return (
-        f"The weights are those of epoch {outcome['best_epoch']} of {outcome['epochs']}, the best "
-        f"by {code(figure.removeprefix('best_'))} ({outcome[figure]:.4f}) on {on}"
-    )
+        table, outcome = about.recipe.table(), about.outcome
+        names = [*RUN, *(name for name in outcome if name.startswith("best_val_"))]
+        rows = [(name, outcome[name]) for name in names if outcome.get(name)]
+        run = [f"The run, as its `settings.json` has it:\n\n{_table(rows)}"] if rows else []
+        recipe = _table(row for row in table if row[0] != "note")
+        notes = [text for name, text in table if name == "note"]
+        text = f"{begun}The recipe (`keras_vit.recipes.Recipe`):\n\n{recipe}"
+        return "\n\n".join([text, *notes, *run])
+    untold = {
+        "published": "The weights are as published: no change since they were loaded is known.",
+        "adapted": f"When it was loaded: {'; '.join(source.changes)}. No training after that is "
+        "known.",
+        None: "Whether it was changed after that is not recorded.",
+    }
+    state = source.state if source.name else "fresh"
+    return begun + untold.get(state, "How it was trained is not recorded.")
 
 
 def _accuracy(about):
@@ -199,58 +153,124 @@ def _images(about):
     if recipe is None:
         recipe = about.network.preprocessing
         text = "The model does not say how images are prepared; the network in it does. "
-    rows = [(field.name, getattr(recipe, field.name)) for field in dataclasses.fields(recipe)]
     if about.format in ("timm", "huggingface") and recipe.library.startswith("tensorflow"):
-        text += (
-            "The configuration beside the weights names Pillow's resize, the only one that its "
-            "readers have; the one meant is TensorFlow's, which differs a little. "
-        )
+        text += "Other libraries resize by Pillow, which differs a little from this resize. "
     text += (
         "`keras_vit.preprocess(images, model)` prepares images so (`keras_vit.Preprocessing`; mean "
         "and std are of values from 0 to 1):"
     )
-    return f"{text}\n\n{_table(rows)}"
+    return f"{text}\n\n{_table(dataclasses.asdict(recipe).items())}"
 
 
-def _classes(about):
-    return "\n\n".join(
-        ("" if output.head is None else f"{code(output.head)}: ") + _names(output)
-        for output in about.outputs
-    )
-
-
-def _names(output):
-    names, count = output.class_names, output.count
+def _classes(output):
+    names, head = output.class_names, "" if output.head is None else f"{code(output.head)}: "
     if not names:
-        order = output.label_set and f" in the order of {output.label_set}."
-        return f"{count},{order}" if order else f"{count}; their names are not recorded."
+        order = f", in the order of {output.label_set}" if output.label_set else ""
+        return f"{head}{output.count}{order or '; their names are not recorded'}."
     more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return markdown(", ".join(f"{i}: {name}" for i, name in enumerate(names[:MOST_NAMES])) + more)
+    shown = ", ".join(f"{i}: {name}" for i, name in enumerate(names[:MOST_NAMES]))
+    return head + markdown(shown + more)
 
 
 def _limits(about):
     lines = [*about.limits]
     if any(output.reading in ("softmax", None) for output in about.outputs):
         lines.append("An image of anything else is put into one of its classes.")
-    if about.measured:
-        lines.append("It was measured on the images above and on no others.")
+    if about.outcome.get("chosen_on") == "test":
+        lines.append("The test images chose the best epoch: new images may well do worse.")
     lines.append(
-        "Nothing is recorded of other kinds of images, of damaged or hostile ones, or of errors "
-        "that are more frequent for some groups of people."
+        "Nothing is recorded of images other than those above, of damaged or hostile ones, or of "
+        "errors that are more frequent for some groups of people."
     )
     return "\n".join(f"- {line}" for line in lines)
 
 
 def _licence(about):
     license, source = about.license, about.source
-    lines = [f"This model: {license}."] if license else []
-    if source.name:
-        lines.append(f"The checkpoint {source.link}: {source.licence or 'unknown here'}.")
-    if not license and not (source.licence and source.state == "published"):
-        lines.append("This model: unknown, as nobody has said it.")
+    lines = [f"The checkpoint {source.link}: {source.licence or 'unknown here'}."]
+    lines = lines if source.name else []
+    if license or not (source.licence and source.state == "published"):
+        lines.insert(0, f"This model: {license or 'unknown, as nobody has said it'}.")
     return "\n\n".join(lines)
 
 
 def _table(rows, header=("field", "value")):
     lines = [header, ("---",) * len(header), *rows]
     return "\n".join(f"| {' | '.join(map(markdown, line))} |" for line in lines)
+
+
+def _loading(about):
+    """Code in Markdown that opens the weights, here and in the library of their format."""
+    file, format, name = about.file, about.format, about.place or about.file.name
+    use = ['print(keras_vit.predict(model, ["image.jpg"]))'] if about.outputs else []
+    if format is None:
+        call = f"model = keras.saving.load_model({name!r})"
+        settings = [] if hasattr(type(about.model), "preprocessing") else _settings(about)
+        return _code("import keras", "import keras_vit", "", call, *settings, *use)
+    arguments, settings, remark = _what_the_file_lacks(about.model, file)
+    call = f"model = keras_vit.from_checkpoint({', '.join([repr(name), *arguments])})"
+    text = remark + _code("import keras_vit", "", call, *settings, *use)
+    repository = (about.place or "").removeprefix("hf://")
+    if format == "google":
+        return f"{text}\n\nThe names in the file are those of google-research's checkpoints."
+    if format == "timm":
+        arguments = {"model_name": f"hf-hub:{repository}", "pretrained": True}
+        if not repository:
+            config = read_json(file.parent / "config.json")
+            arguments = {"model_name": config["architecture"], "checkpoint_path": file.name}
+            arguments |= {"num_classes": config["num_classes"], **config["model_args"]}
+        call = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        lines = ["import timm", "", f"model = timm.create_model({call})"]
+        return f"{text}\n\nWith timm:\n\n{_code(*lines)}"
+    model_class = read_json(file / "config.json")["architectures"][0]
+    opened = f"from_pretrained({repository or file.name!r})"
+    lines = [
+        f"from transformers import AutoImageProcessor, {model_class}",
+        "",
+        f"processor = AutoImageProcessor.{opened}",
+        f"model = {model_class}.{opened}",
+    ]
+    return f"{text}\n\nWith transformers:\n\n{_code(*lines)}"
+
+
+def _settings(about):
+    """Lines for what a .keras file holds of models of this library alone."""
+    lines = []
+    if preprocessing := getattr(about.model, "preprocessing", None):
+        lines.append(f"model.preprocessing = keras_vit.{preprocessing!r}")
+    for name in ("reading", "class_names"):
+        values = {each.head: getattr(each, name) for each in about.outputs if getattr(each, name)}
+        if values:
+            lines.append(f"model.{name} = {values.get(None, values)!r}")
+    return lines
+
+
+def _what_the_file_lacks(model, file):
+    """Arguments of `from_checkpoint`, lines after it, and a remark, for what a file cannot say."""
+    v, remark = model.variant, ""
+    fields = {**dataclasses.asdict(v), "image_size": model.image_size}
+    unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
+    for names in ([], ["image_size"], ["image_size", *unusual]):
+        try:
+            read = read_file(file, {name: fields[name] for name in names})
+            break
+        except CheckpointError:  # which asks for what is not in the file
+            remark = "The file alone does not say all of its architecture.\n\n"
+    else:
+        return [], [], remark + "Give the arguments above that the error asks for.\n\n"
+    compared = [*marked(type(v), "compared"), "image_size"]
+    names += [n for n in compared if read.arguments.get(n, fields[n]) != fields[n]]
+    lines = []
+    if read.preprocessing != model.preprocessing:
+        lines.append(f"model.preprocessing = keras_vit.{model.preprocessing!r}")
+    if model.class_names and read.class_names != tuple(model.class_names):
+        few = len(model.class_names) <= MOST_NAMES
+        lines.append(f"model.class_names = {tuple(model.class_names) if few else '...'!r}")
+    if model.reading not in (None, read.reading):
+        lines.append(f"model.reading = {model.reading!r}")
+    return [f"{name}={fields[name]!r}" for name in dict.fromkeys(names)], lines, remark
+
+
+def _code(*lines):
+    # What is not code of ours lies in literals of Python: no HTML is left of it.
+    return "\n".join(["```python", *(line.replace("<", "\\x3c") for line in lines), "```"])

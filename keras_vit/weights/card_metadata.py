@@ -1,7 +1,4 @@
-"""What is known of a model for its card: source, outputs and accuracy; and the hub's metadata.
-
-`huggingface_hub` writes the metadata as YAML, with the accuracies as a model index.
-"""
+"""What is known of a model for its card: source, outputs and accuracy; and the hub's metadata."""
 
 import dataclasses
 import pathlib
@@ -50,12 +47,27 @@ class Figure(NamedTuple):
         return percent(self.value) if self.is_share else f"{self.value:.4f}"
 
 
+class Output(NamedTuple):
+    """What a model gives for an image, or one of its heads: `count` numbers, and what they are."""
+
+    head: str | None  # its name, `None` of a model with one output
+    count: int
+    reading: str | None  # as `Reading.name`; `None` where nothing tells
+    class_names: Sequence[str] | None
+    label_set: str | None
+
+    @property
+    def task(self):
+        """The hub's name of what it is for; the hub has none for regression of images."""
+        return FEATURES if self.reading == "values" else CLASSIFICATION
+
+
 class Source:
     """Where the weights of a model come from, as far as it is recorded.
 
     Attributes:
         name, record: of the checkpoint, and its row of the catalogue; `None` for none.
-        url: its address; `""` for a local file.
+        link: the name in Markdown, with its address; `url` is the address, `""` of a local file.
         repository: `ORG/REPO` of the hub, or `None`.
         licence: as its publisher states it, or `None`.
         changes: what was changed when it was loaded, as texts.
@@ -71,6 +83,10 @@ class Source:
         self.url = url if "://" in url else ""
         match = re.match(r"hf://([\w.-]+/[\w.-]+)", self.url)
         self.repository = match and match[1]
+        page = f"https://huggingface.co/{self.repository}" if match else self.url
+        page = page.replace("gs://", "https://storage.googleapis.com/")
+        page = re.sub(r"(?<=\.npz):\w+$", "", page)
+        self.link = f"[{code(self.name)}]({page})" if page.startswith("http") else code(self.name)
         self.licence = record.licence if record and record.licence != "unstated" else None
         report = getattr(model, "load_report", None) or getattr(network, "load_report", None)
         self.changes = _changes(report) if report else []
@@ -82,27 +98,17 @@ class Source:
             self.state = "trained"
         elif report and not changed_layers(network):
             self.state = "adapted" if self.changes else "published"
-        self._network = network
 
-    @property
-    def link(self):
-        """The name of the checkpoint in Markdown, with its address."""
-        page = re.sub(r"(?<=\.npz):\w+$", "", self.url)
-        page = page.replace("gs://", "https://storage.googleapis.com/")
-        page = f"https://huggingface.co/{self.repository}" if self.repository else page
-        return f"[{code(self.name)}]({page})" if page.startswith("http") else code(self.name)
-
-    @property
-    def figures(self):
-        """The accuracies as published, of weights that are as they were published."""
-        record, network = self.record, self._network
-        if not record or self.state != "published" or network.num_classes != record.num_classes:
+    def figures(self, network):
+        """The accuracies as published, if the network is as it was published."""
+        record, present = self.record, (network.num_classes, network.image_size)
+        if self.state != "published" or not record:
             return []
-        if network.image_size != (record.image_size,) * 2:
+        if present != (record.num_classes, (record.image_size,) * 2):
             return []
-        of_the_hub = {"imagenet top-1": "accuracy", "imagenet top-5": "accuracy"}
+        metrics = {"imagenet top-1": "accuracy", "imagenet top-5": "accuracy"}
         published = [row for row in record.accuracy if "fine-tuned" not in row[0]]
-        return [Figure(name, value / 100, of_the_hub.get(name)) for name, value in published]
+        return [Figure(name, value / 100, metrics.get(name)) for name, value in published]
 
 
 def further_layers(model):
@@ -117,21 +123,6 @@ def _changes(report):
         for name, old, present in report.differs
     ]
     return [*resized, *differs, *([f"the head: {report.head}"] if report.head else [])]
-
-
-class Output(NamedTuple):
-    """What a model gives for an image, or one of its heads: `count` numbers, and what they are."""
-
-    head: str | None  # its name, `None` of a model with one output
-    count: int
-    reading: str | None  # as `Reading.name`; `None` where nothing tells
-    class_names: Sequence[str] | None
-    label_set: str | None
-
-    @property
-    def task(self):
-        """The hub's name of what it is for; the hub has none for regression of images."""
-        return FEATURES if self.reading == "values" else CLASSIFICATION
 
 
 def outputs_of(model):
@@ -154,11 +145,9 @@ def outputs_of(model):
 class Contents:
     """What a card is made of: the arguments of `keras_vit.model_card`, and what follows from them.
 
-    Attributes:
-        model: as in `keras_vit.model_card`; in a format of another library, the network in it.
-        format: of `file`, as `save_weights` has it; `None` for Keras's own.
-        place: what the reader shall open instead of `file`: `hf://ORG/REPO`.
-        outcome: what `settings.json` says of a run and of its training.
+    `format` is that of `file`, as `save_weights` has it, `None` for Keras's own; `place` is what
+    the reader shall open instead of `file`, `hf://ORG/REPO`; `outcome` is what `settings.json` says
+    of a run and of its training.
     """
 
     model: keras.Model
@@ -181,19 +170,19 @@ class Contents:
         self.network = check_model(self.model, whole=self.format is not None)
         if self.format is not None or not (heads_of(self.model) or outside(self.model)):
             self.model = self.network
+        self.class_name = "BiT" if isinstance(self.network, BiT) else "VisionTransformer"
         self.source = Source(self.model, self.network, self.recipe)
         self.outputs = outputs_of(self.model)
         self.name = visible(self.name or self.model.name)
         self.data = self.data or (self.recipe and self.recipe.dataset)
         self.outcome = self.outcome or {}
-        self.figures, self.measured = measured(self.report, self.outputs, self.model.name)
-        self.figures = self.figures or self.source.figures
+        self.figures, self.measured = self.source.figures(self.network), None
+        if self.report is not None:
+            self.figures, self.measured = measured(self.report, self.outputs, self.model.name)
 
 
 def measured(report, outputs, name):
     """The `Figure`s of a report of the model of this name, and the report as a dict."""
-    if report is None:
-        return [], None
     report = report if isinstance(report, dict) else getattr(report, "to_dict", dict)()
     by_head = {output.head: output for output in outputs}
     figures, reports = [], report.get("heads", {None: report})
@@ -208,16 +197,15 @@ def measured(report, outputs, name):
         received = one["num_classes"] if problem != "regression" else len(one["outputs"])
         expected = output.count if output else 0
         if received != expected and (received, expected) != (2, 1):
-            of_head = "" if head is None else f" for the head {head!r}"
             raise ValueError(
-                f"The report is of another model. Received: a report of {received} "
-                f"classes{of_head}, for {name!r} with {expected}."
+                f"The report is of another model. Received: {before}a report of {received} "
+                f"classes, for {name!r} with {expected}."
             )
         if problem == "single_label":
-            shares = {k: count / one["examples"] for k, count in one["correct"].items()}
+            shares = {f"top-{k} accuracy": n / one["examples"] for k, n in one["correct"].items()}
             error = one["calibration"]["expected_error"]
             figures += [
-                *(Figure(f"{before}top-{k} accuracy", x, "accuracy") for k, x in shares.items()),
+                *(Figure(before + title, share, "accuracy") for title, share in shares.items()),
                 Figure(f"{before}loss (nats)", one["loss"], is_share=False),
                 Figure(f"{before}expected calibration error", error),
             ]
@@ -262,7 +250,7 @@ def metadata(about):
     return ModelCardData(
         library_name=LIBRARIES.get(about.format, "keras_vit"),
         pipeline_tag=CLASSIFICATION if classifies else FEATURES,
-        tags=["keras_vit", "bit" if isinstance(about.network, BiT) else "vit"],
+        tags=["keras_vit", "bit" if about.class_name == "BiT" else "vit"],
         # A name with a slash would be that of somebody's data set on the hub.
         datasets=[n for n in dict.fromkeys(names) if n and re.fullmatch(r"[\w.-]+", n)] or None,
         base_model=source.repository if changed else None,

@@ -119,7 +119,7 @@ def test_a_run_tells_its_recipe_data_and_accuracy(model, tmp_path):
     assert "Unknown: no report" in keras_vit.model_card(model, run=tmp_path).text
     report_of(model).save(tmp_path / "evaluation.json")
     card = keras_vit.model_card(model, run=tmp_path, license="mit")
-    words = ["layers that `*` `!head` choose", "rank 4 alone", "distilled from `big.keras`"]
+    words = ["| freeze | \\['\\*', '!head'\\] |", "| lora | 4 |", "| teacher | big.keras |"]
     words += ["| learning_rate | 0.0125 |", "Measured on 8 images of photos (split `val`)"]
     assert all(each in card.text for each in words) and "someone" not in str(card)
     assert card.data.datasets == ["photos"] and card.data.license == "mit"

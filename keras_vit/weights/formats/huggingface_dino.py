@@ -3,14 +3,12 @@
 The head of Dinov2 sees the class token and the mean of the patches, one after the other; its
 registers have no positions. DINOv3 has rotary positions and no head.
 
-A file is recognised by `sign`, the pattern of a name in it. By a row of `_layers` its array
-`encoder.layer.3.layer_scale1.lambda1` becomes `block_3/layer_scale_1/gamma`, the path of the
-model's variable, in `canonical.arrays`; to write, the row is read from right to left. By `config`
-`layerscale_value` of `config.json` becomes the argument `layer_scale` in `canonical.arguments`. The
-docstring of family.py tells the order in which a file is read.
+By a row of `_layers` the array `encoder.layer.3.layer_scale1.lambda1` of a file is the variable
+`block_3/layer_scale_1/gamma` of a model; family.py tells how a file is read and written.
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -33,12 +31,7 @@ LINEAR = {  # names of `Extensions.biases` -> layers of a block
 
 
 class Dino(huggingface.HuggingFace):
-    """What the three families share.
-
-    To read, `recognises`, `unstacked` and `flat_config` come before `complete`; to write,
-    `not_storable`, `write`, and in `json_files` `config_for`. Each class does its part of them and
-    calls its base: `Dinov2` or `Dinov3`, then `Dino`, `HuggingFace`, `Family`.
-    """
+    """What the three families share: an array of no registers, and a mask token."""
 
     def unstacked(self, tower):
         """Without the empty array of a model without registers."""
@@ -137,10 +130,11 @@ class Dinov3(Dino):
         biased = {name for name, layers in LINEAR.items() if any(map(has_bias, layers))}
         arguments["biases"], arguments["qkv_bias"] = smallest_fitting(biased)
         given = set(BIASES[arguments["biases"]]) - (set() if arguments["qkv_bias"] else QKV)
-        for layer in [layer for name in given - biased for layer in LINEAR[name]]:
+        layers = [layer for name in given - biased for layer in LINEAR[name]]
+        if layers:
             arguments.assumed["biases"] = "zeros where the file has none"
-            for i in range(arguments["depth"]):
-                canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
+        for i, layer in itertools.product(range(arguments["depth"]), layers):
+            canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
 
     def config_for(self, model):
         rope_theta = float(model.variant.rotary.temperature)
