@@ -28,6 +28,7 @@ class RunLog(keras.callbacks.Callback):
         self.writes = run.devices.writes  # the others measure the same, which may need them all
         self.curves, self.file = curves and self.writes, run.output / "log.jsonl"
         self.length = 0  # bytes of the file that belong to the run; a killed one left more
+        self.row = {}  # the record of the last epoch
         self._measured, self._drawn = {}, time.monotonic()
         self._mark = None  # batch and time that speed is measured from
 
@@ -52,7 +53,10 @@ class RunLog(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         place = {"epoch": epoch, "step": self.run.progress.updates}
-        self.run.progress.rows.append(self._write("epoch", "ended", place, logs))
+        self.row = self._write("epoch", "ended", place, logs)
+
+    def write_history(self):
+        """Writes `history.csv` and, once in a minute, the curves."""
         if self.writes:
             history, table = self.run.progress.history(), io.StringIO()
             csv.writer(table, lineterminator="\n").writerows([history, *zip(*history.values())])
