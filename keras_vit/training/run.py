@@ -43,8 +43,9 @@ class Run:
     """A training that may be stopped at any moment, and goes on as if nothing had been.
 
     A checkpoint holds the variables of the compiled model (`checkpoint.state_variables`), the
-    `Progress`, which nothing but this class sets, and what data and callbacks remember. `total` is the number of batches of the whole
-    run; the other arguments are those of `fit`.
+    `Progress`, and what data and callbacks remember. Nothing but this class changes the
+    `Progress`. `total` is the number of batches of the whole run; the other arguments are those
+    of `fit`.
     """
 
     model: keras.Model
