@@ -5,6 +5,8 @@ import itertools
 import keras
 import numpy as np
 
+from keras_vit.distribution.devices import to_numpy
+
 BATCH_SIZE = 32  # of arrays, as Keras has it
 
 
@@ -60,6 +62,12 @@ def evaluate_batches(model, batches, **options):
     if first is not None:  # Keras takes a generator
         model.evaluate((batch for batch in itertools.chain([first], batches)), **options)
     return first is not None
+
+
+def sums_of(model, batches, **options):
+    """The values of the metrics' variables after an evaluation; an empty list without batches."""
+    evaluated = evaluate_batches(model, batches, **options)
+    return [to_numpy(variable) for variable in model.metrics_variables] if evaluated else []
 
 
 def results_of(model):

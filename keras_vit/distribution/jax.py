@@ -11,8 +11,8 @@ import contextlib
 import keras
 import numpy as np
 
-from keras_vit.distribution import evaluating, jax_processes, layout
-from keras_vit.distribution.devices import Devices, check_count, to_numpy
+from keras_vit.distribution import evaluating, jax_exit, jax_processes, layout
+from keras_vit.distribution.devices import Devices, check_count
 from keras_vit.workarounds import is_compiling
 
 
@@ -72,12 +72,12 @@ class Sharding(keras.distribution.ModelParallel):
             return inherited
         path, shape = variable.path, variable.shape
         replicas, model_devices = self.device_mesh.shape
-        axes = (None,) * len(shape)
+        axes = (None,) * len(shape)  # of a metric, say, which no rule covers
         if self._mode == "fully_sharded":
             axes = layout.shard_longest_axis(shape, replicas)
         elif self._mode == "model_parallel" and layout.find_rule(self._rules, path):
             axes = layout.split_axes(self._rules, path, shape, model_devices)
-        return self._layout(axes)  # without a rule: replicated here, refused by `check_model`
+        return self._layout(axes)
 
     def get_tensor_layout(self, path):
         # Outside of a compiled step a batch that the devices do not divide cannot be split.
@@ -143,22 +143,21 @@ class JaxDevices(Devices):
         The remaining rows are evaluated at the end, whole on every device. Metrics of Keras are
         sums, so those of both evaluations are added; Keras cannot go on where the first one ended.
         """
-        remainders, sums = [], []
+        remainders = []  # which the first evaluation fills
         batches = evaluating.batches_of(data, batch_size)
         even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
-        uneven = evaluating.joined(remainders)  # once `even` is through
-        for sharding, part in ((self.distribution, even), (self.whole_batches, uneven)):
-            with sharding.scope():
-                if evaluating.evaluate_batches(model, part, **options):
-                    sums.append([to_numpy(v) for v in model.metrics_variables])
-        for variable, *values in zip(model.metrics_variables, *sums):
+        with self.distribution.scope():
+            sums = evaluating.sums_of(model, even, **options)
+        uneven = evaluating.joined(remainders)
+        with self.whole_batches.scope():
+            more_sums = evaluating.sums_of(model, uneven, **options)
+        for variable, *values in zip(model.metrics_variables, *filter(None, (sums, more_sums))):
             variable.assign(sum(values))
         return evaluating.results_of(model)
 
     def error_to_raise(self, error):
         error = super().error_to_raise(error)
-        if self.processes > 1 and isinstance(error, Exception):
-            jax_processes.do_not_wait(error)
+        jax_exit.do_not_wait(error)
         return error
 
     @contextlib.contextmanager

@@ -1,13 +1,10 @@
-"""How the processes of JAX find each other, and how one ends that has lost another."""
+"""How the processes of JAX find each other."""
 
-import atexit
-import ctypes
-import multiprocessing
 import os
-import signal
 import sys
 
-from keras_vit.distribution.devices import GO_ON, LOST, environment
+from keras_vit.distribution import jax_exit
+from keras_vit.distribution.devices import environment
 
 _VARIABLES = tuple(
     f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
@@ -65,48 +62,5 @@ def join(timeout):
         # JAX has computed something, and joins nobody any more.
         if given:
             raise ValueError(f"{text}; call distribution.setup first.") from error
-    if jax.process_count() > 1 and os.name == "posix":
-        _tell_when_aborted(jax.process_index(), jax.process_count())
-
-
-def _tell_when_aborted(process, processes):
-    """Prints what to do where JAX ends this process because it lost another one.
-
-    JAX 0.10 calls `abort` where process 0 is gone or a process sends no heartbeats, from a thread
-    of its own and before Python hears of it.
-    """
-    text = f"Process {process} of {processes} was ended by JAX, as it says above. Most likely it "
-    line = f"\nConnectionError: {text}{LOST}{GO_ON}\n".encode()
-
-    @ctypes.CFUNCTYPE(None, ctypes.c_int)
-    def tell(number):
-        os.write(2, line)
-
-    _HANDLERS.append(tell)
-    ctypes.CDLL(None).signal(int(signal.SIGABRT), tell)
-
-
-_HANDLERS = []  # that C calls, so that Python must keep them
-
-
-def do_not_wait(error):
-    """Lets this process end as soon as its program does, if `error` is what ends it.
-
-    At the end of a program JAX 0.10 waits for all processes, also for one that was killed, and for
-    those that wait for this one, which has failed.
-    """
-    identity = id(error)  # and no reference to it: its frames hold arrays
-    is_lost = isinstance(error, ConnectionError)
-
-    def leave():
-        if not is_lost and id(getattr(sys, "last_value", None)) != identity:
-            return  # the program has caught the error
-        for child in multiprocessing.active_children():  # workers of a pipeline
-            child.terminate()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # An exit handler cannot raise: after `sys.exit` JAX's own handler would still be called,
-        # and wait. This call alone ends the process before it.
-        os._exit(1)
-
-    atexit.register(leave)  # called before JAX's: the handler that is registered last comes first
+    if jax.process_count() > 1:
+        jax_exit.enable(jax.process_index(), jax.process_count())
