@@ -11,7 +11,7 @@ import numpy as np
 from keras_vit import data, distribution, recipes, results, training
 from keras_vit.builders import build, builder_name
 from keras_vit.heads import map_heads
-from keras_vit.learner import Learner, adapt
+from keras_vit.learner import Learner
 from keras_vit.models import VisionTransformer
 from keras_vit.models.multitask import add_heads
 from keras_vit.outputs import PROBLEMS
@@ -116,7 +116,10 @@ class Job:
             model = add_heads(model, train.num_classes, self.recipe.head_bias)
             model.reading = {head: PROBLEMS[each] for head, each in train.problem.items()}
         model.class_names = map_heads(lambda names: names and tuple(names), train.class_names)
-        adapt(self, model)
+        if self.freeze:
+            print(training.freeze(model, self.freeze))
+        if self.lora is not None:
+            print(training.enable_lora(model, self.lora))
         return model
 
     def for_weights(self, model):

@@ -8,14 +8,6 @@ from keras_vit.heads import check_one_head
 from keras_vit.weights import from_checkpoint
 
 
-def adapt(job, model):
-    """Lets some layers of a model, or changes of low rank, train alone, as the job says."""
-    if job.freeze:
-        print(training.freeze(model, job.freeze))
-    if job.lora is not None:
-        print(training.enable_lora(model, job.lora))
-
-
 class Learner:
     """What becomes of the model of a job while it trains: in units near 1, taught by a teacher."""
 

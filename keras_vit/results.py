@@ -13,14 +13,8 @@ from keras_vit.text import visible
 from keras_vit.writing import output_place, replacing_files, write_text
 
 # Beside the files of `training.fit`.
-FILES = (
-    "model.keras",
-    "settings.json",
-    "evaluation.json",
-    "metrics.json",
-    "predictions.png",
-    "README.md",
-)
+FIGURES = ("evaluation.json", "metrics.json")
+FILES = ("model.keras", "settings.json", "predictions.png", "README.md", *FIGURES)
 
 
 def outcome_of(recipe, history, seconds, train, validation, test):
@@ -56,7 +50,7 @@ def save(job, model, outcome=None):
     portable = type(model).from_config(model.get_config())
     portable.set_weights(model.get_weights())
     fields = {**dataclasses.asdict(job), "recipe": job.recipe.to_dict(), "training": outcome}
-    for name in ("evaluation.json", "metrics.json"):  # of the model that was here before
+    for name in FIGURES:  # of the model that was here before
         output_place(output / name).unlink(missing_ok=True)
     with replacing_files(output / "settings.json") as draft:
         portable.save(draft.with_name("model.keras"))

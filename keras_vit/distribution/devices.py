@@ -33,7 +33,7 @@ _LOST_PEER = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|ca
 _current = None  # the `Devices` of the last `setup`
 
 
-class Devices:
+class Devices(contextlib.AbstractContextManager):
     """What this process trains on: one device, or what the subclass of a backend makes of more.
 
     It is made by `setup`, and in force until `close`.
@@ -182,9 +182,6 @@ class Devices:
         """Ends what `setup` began: from now on there is one device."""
         global _current
         _current = None
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.close()

@@ -56,18 +56,14 @@ def joined(remainders):
 
 
 def evaluate_batches(model, batches, **options):
-    """Evaluates the batches of an iterator; returns whether there were any."""
+    """Evaluates the batches of an iterator; returns the sums of the metrics, [] without batches."""
     model.reset_metrics()
     first = next(batches, None)
-    if first is not None:  # Keras takes a generator
-        model.evaluate((batch for batch in itertools.chain([first], batches)), **options)
-    return first is not None
-
-
-def sums_of(model, batches, **options):
-    """The values of the metrics' variables after an evaluation; an empty list without batches."""
-    evaluated = evaluate_batches(model, batches, **options)
-    return [to_numpy(variable) for variable in model.metrics_variables] if evaluated else []
+    if first is None:
+        return []
+    # Keras takes a generator, and no other iterator.
+    model.evaluate((batch for batch in itertools.chain([first], batches)), **options)
+    return [to_numpy(variable) for variable in model.metrics_variables]
 
 
 def results_of(model):

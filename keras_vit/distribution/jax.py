@@ -11,7 +11,7 @@ import contextlib
 import keras
 import numpy as np
 
-from keras_vit.distribution import evaluating, jax_exit, jax_processes, layout
+from keras_vit.distribution import evaluating, jax_processes, layout
 from keras_vit.distribution.devices import Devices, check_count
 from keras_vit.workarounds import is_compiling
 
@@ -99,9 +99,8 @@ class JaxDevices(Devices):
         self.processes, self.process = jax.process_count(), jax.process_index()
         self.replicas, self.model_devices = mesh.shape
         self._user_rules = rules or {}
-        # The first rule that fits a path counts: those of the user stand in front.
-        usual = {k: v for k, v in layout.LAYOUT_RULES.items() if k not in self._user_rules}
-        self._rules = {**self._user_rules, **usual}
+        # The first rule that fits a path counts: those of the user stand in front, and win.
+        self._rules = {**self._user_rules, **layout.LAYOUT_RULES, **self._user_rules}
         self.distribution = Sharding(mode, mesh, self._rules)
         # For rows of an evaluation that the devices do not divide: each device has all of them.
         self.whole_batches = Sharding(mode, mesh, self._rules, shards_batches=False)
@@ -147,17 +146,17 @@ class JaxDevices(Devices):
         batches = evaluating.batches_of(data, batch_size)
         even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
         with self.distribution.scope():
-            sums = evaluating.sums_of(model, even, **options)
+            sums = evaluating.evaluate_batches(model, even, **options)
         uneven = evaluating.joined(remainders)
         with self.whole_batches.scope():
-            more_sums = evaluating.sums_of(model, uneven, **options)
+            more_sums = evaluating.evaluate_batches(model, uneven, **options)
         for variable, *values in zip(model.metrics_variables, *filter(None, (sums, more_sums))):
             variable.assign(sum(values))
         return evaluating.results_of(model)
 
     def error_to_raise(self, error):
         error = super().error_to_raise(error)
-        jax_exit.do_not_wait(error)
+        jax_processes.do_not_wait(error)
         return error
 
     @contextlib.contextmanager

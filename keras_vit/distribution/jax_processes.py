@@ -1,10 +1,13 @@
-"""How the processes of JAX find each other."""
+"""How the processes of JAX find each other, and how a process ends after losing a peer."""
 
+import atexit
+import ctypes
+import multiprocessing
 import os
+import signal
 import sys
 
-from keras_vit.distribution import jax_exit
-from keras_vit.distribution.devices import environment
+from keras_vit.distribution.devices import GO_ON, LOST, environment
 
 _VARIABLES = tuple(
     f"KERAS_DISTRIBUTION_{name}" for name in ("JOB_ADDRESSES", "NUM_PROCESSES", "PROCESS_ID")
@@ -63,4 +66,57 @@ def join(timeout):
         if given:
             raise ValueError(f"{text}; call distribution.setup first.") from error
     if jax.process_count() > 1:
-        jax_exit.enable(jax.process_index(), jax.process_count())
+        end_after_a_loss(jax.process_index(), jax.process_count())
+
+
+# ---- how a process ends after losing a peer
+
+_ends_after_a_loss = False
+_handlers = []  # that C calls, so that Python must keep them
+
+
+def end_after_a_loss(process, processes):
+    """Switches on what follows in this file; without this call JAX ends a process as before.
+
+    JAX 0.10 calls `abort` where process 0 is gone or a process sends no heartbeats, from a thread
+    of its own and before Python hears of it; now it prints first what to do. For the other way in
+    which JAX ends, see `do_not_wait`.
+    """
+    global _ends_after_a_loss
+    _ends_after_a_loss = True
+    if os.name != "posix":
+        return
+    text = f"Process {process} of {processes} was ended by JAX, as it says above. Most likely it "
+    line = f"\nConnectionError: {text}{LOST}{GO_ON}\n".encode()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def tell(number):
+        os.write(2, line)
+
+    _handlers.append(tell)
+    ctypes.CDLL(None).signal(int(signal.SIGABRT), tell)
+
+
+def do_not_wait(error):
+    """Lets this process end as soon as its program does, if `error` is what ends it.
+
+    At the end of a program JAX 0.10 waits for all processes, also for one that was killed, and for
+    those that wait for this one, which has failed.
+    """
+    if not _ends_after_a_loss or not isinstance(error, Exception):
+        return
+    identity = id(error)  # and no reference to it: its frames hold arrays
+    is_lost = isinstance(error, ConnectionError)
+
+    def leave():
+        if not is_lost and id(getattr(sys, "last_value", None)) != identity:
+            return  # the program has caught the error
+        for child in multiprocessing.active_children():  # workers of a pipeline
+            child.terminate()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # An exit handler cannot raise: after `sys.exit` JAX's own handler would still be called,
+        # and wait. This call alone ends the process before it.
+        os._exit(1)
+
+    atexit.register(leave)  # called before JAX's: the handler that is registered last comes first
