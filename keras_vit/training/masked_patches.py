@@ -16,6 +16,11 @@ from keras_vit.training.masked_images import DrawnPatches, MaskedImageModel, gat
 MASKED, SWAPPED = 0.8, 0.1  # of the corrupted patches; the others keep their embedding
 BITS = 3  # per colour channel: 512 colours for RGB
 CELLS = 4  # rows and columns of the downsized patch
+# How the authors pre-trained ViT-B/16 (appendix B.1.2, which names no weight decay, clipping or
+# augmentation).
+PAPER = {"variant": "B/16", "dataset": "JFT-300M", "target": "mean_color", "corrupted": 0.5}
+PAPER |= {"optimizer": "adam", "learning_rate": 2e-4, "warmup_steps": 10_000, "decay": "cosine"}
+PAPER |= {"batch_size": 4096, "steps": 1_000_000, "epochs": 14, "weight_decay": 0.0}
 
 
 @keras.saving.register_keras_serializable("keras_vit")
