@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_vit import data, distribution, recipes, results, training
 from keras_vit.builders import build, builder_name
-from keras_vit.heads import map_heads
-from keras_vit.learner import Learner
+from keras_vit.data import units
+from keras_vit.heads import check_one_head, map_heads
 from keras_vit.models import VisionTransformer
 from keras_vit.models.multitask import add_heads
 from keras_vit.outputs import PROBLEMS
@@ -122,6 +122,17 @@ class Job:
             print(training.enable_lora(model, self.lora))
         return model
 
+    def compile(self, model):
+        """The compiled model that `fit` trains: a `Distiller` around it, if there is a teacher."""
+        if teacher := self.teacher:
+            check_one_head(model, "Learning from a teacher")
+            if str(teacher).endswith(".keras"):
+                teacher = keras.saving.load_model(teacher, compile=False)
+            else:
+                teacher = from_checkpoint(teacher)
+            model = training.Distiller(model, teacher)
+        return self.recipe.compile(model)
+
     def for_weights(self, model):
         """The job whose recipe gives the images as weights, if there are any, want them."""
         contradicts = model.preprocessing.differs(self.recipe.eval.preprocessing)
@@ -154,22 +165,24 @@ class Job:
         """Trains a built model on a pipeline, then saves and tests it."""
         devices, recipe = distribution.current(), self.recipe
         test = self.load_test()
-        validation, learner = self.load_validation(train, test), Learner(self, train)
+        validation, label_units = self.load_validation(train, test), units.units_of(train)
         if devices.writes:
             print(header(self, model, train, test))
-        learner.tell_units()
+        if label_units is not None:
+            print(units.units_told(label_units))
         model.preprocessing = train.preprocessing
         with devices.scope():
-            trainer = learner.compile(learner.turn_head(model))
+            units.turn_head(model, label_units, back=True)
+            trainer = self.compile(model)
         settings = {name: getattr(self, name) for name in ("weights", "freeze", "lora")}
         begun = time.perf_counter()
         try:
             history = training.fit(
                 trainer,
-                learner.data(train),
+                units.in_units(train, label_units),
                 self.output,
                 steps=recipe.steps,
-                validation=learner.data(validation),
+                validation=units.in_units(validation, label_units),
                 save_every=self.save_every,
                 callbacks=recipe.callbacks(),
                 settings={"recipe": recipe.to_dict(), **settings},
@@ -185,7 +198,9 @@ class Job:
         if history is None:
             return results.conclude(self, test, results.outcome_of_ended(self.output))
         outcome = results.outcome_of(recipe, history, seconds, train, validation, test)
-        results.save(self, learner.finish(model), outcome)
+        finished = model if self.lora is None else training.merge_lora(model)
+        units.turn_head(finished, label_units)
+        results.save(self, finished, outcome)
         return results.conclude(self, test, outcome, trained=model)
 
     @classmethod

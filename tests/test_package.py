@@ -115,7 +115,6 @@ FLOORS = {
     "recipes": 11,
     "evaluation": 12,
     "exports": 12,
-    "learner": 12,
     "results": 14,
     "job": 15,
 }

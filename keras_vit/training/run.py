@@ -1,18 +1,4 @@
-"""One run of `training.fit`: it begins or goes on, trains epoch by epoch, saves and stops.
-
-The life of a run, with what of its `Progress` each step sets:
-
-    begin             all of it, from the last checkpoint
-    for each epoch:
-        train_epoch   one model.fit, in which `Events` reports each batch:
-                          count_batch   batch
-                          save_or_stop  if the epoch goes on
-                      epoch_logs: the epoch awaits its validation
-                      finished, if no batch is left or a callback has ended the training
-        end_epoch     the validation; a run that is stopped in it goes on with it
-                      rows; epoch_logs = None; finished, if a callback has ended it now
-        save_or_stop  the last epoch ends with the end of the training and `save` instead
-"""
+"""One run of `training.fit`: it begins or goes on, trains epoch by epoch, saves and stops."""
 
 import dataclasses
 import functools
@@ -91,7 +77,7 @@ class Run:
             for callback, memory in zip(self.remembering, memories):
                 callback.set_state(memory)
             while not progress.ended:
-                if progress.epoch_logs is None:
+                if progress.epoch_logs is None:  # else the run was stopped in the validation
                     self.train_epoch()
                 self.end_epoch()
                 if not progress.finished:
@@ -110,18 +96,24 @@ class Run:
         self.progress.epoch_logs = self.events.epoch_logs
         self.progress.finished = self.is_over()
 
-    def restore_metrics(self):
-        """Assigns the metrics of an epoch that was stopped, which `fit` has just reset."""
-        for variable, value in self.metrics_to_restore:
-            variable.assign(value)
-        self.metrics_to_restore = []
+    def next_batches(self, count):
+        """The next `count` batches, in the form that `model.fit` takes."""
+        if keras.backend.backend() != "tensorflow":
+            # Keras takes generators, and no other iterators.
+            return self.devices.distribute(b for b in itertools.islice(self.batches, count))
+        from keras_vit.distribution.tensorflow import dataset_of
 
-    def count_batch(self, batch, logs):
-        """Notes that the batches up to `batch` are done, if their losses are finite."""
-        self.progress.batch = batch
-        for name, value in logs.items():
-            if name.endswith("loss") and not math.isfinite(value):
-                raise diverged(self, f"{name} is {value}")
+        read = functools.partial(itertools.islice, self.batches, count)
+        if self.devices.replicas > 1:
+            # On several devices TensorFlow reads a batch to see its shape, and then begins again.
+            start = self.progress.batch
+            place = {"start": start, "stop": start + count}
+            read = functools.partial(feed.batches, self.model, self.local_data, **place)
+        return self.devices.distribute(dataset_of(read, self.example))
+
+    def is_over(self):
+        """Whether all batches are done, or a callback has ended the training."""
+        return self.model.stop_training or self.progress.batch == self.progress.total
 
     def end_epoch(self):
         """Validates, and ends the epoch for the callbacks and in the history."""
@@ -130,21 +122,6 @@ class Run:
         self.log.write_history()
         self.progress.epoch_logs = None
         self.progress.finished |= self.is_over()
-
-    def next_batches(self, count):
-        """The next `count` batches, in the form that `model.fit` takes."""
-        start = self.progress.batch
-        if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
-            # On several devices TensorFlow reads a batch to see its shape, and then begins again.
-            place = {"start": start, "stop": start + count}
-            read = functools.partial(feed.batches, self.model, self.local_data, **place)
-        else:
-            read = functools.partial(itertools.islice, self.batches, count)
-        return self.devices.distribute(feed.for_keras(read, self.example))
-
-    def is_over(self):
-        """Whether all batches are done, or a callback has ended the training."""
-        return self.model.stop_training or self.progress.batch == self.progress.total
 
     def validate(self):
         """The metrics of an evaluation, `val_...`, where the epoch has one.
@@ -163,6 +140,21 @@ class Run:
         if self.model.stop_evaluating:
             self.stop()
         return {f"val_{name}": float(value) for name, value in logs.items()}
+
+    # ---- what `Events` reports, from within `fit`
+
+    def restore_metrics(self):
+        """Assigns the metrics of an epoch that was stopped, which `fit` has just reset."""
+        for variable, value in self.metrics_to_restore:
+            variable.assign(value)
+        self.metrics_to_restore = []
+
+    def count_batch(self, batch, logs):
+        """Notes that the batches up to `batch` are done, if their losses are finite."""
+        self.progress.batch = batch
+        for name, value in logs.items():
+            if name.endswith("loss") and not math.isfinite(value):
+                raise diverged(self, f"{name} is {value}")
 
     # ---- saving and stopping
 
