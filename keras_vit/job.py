@@ -75,7 +75,6 @@ class Job:
         return data.pipeline(source, self.recipe, split, batch_size or size, **options)
 
     def load_test(self):
-        """The images to test on."""
         return self.load(self.test_split or self.recipe.test_split)
 
     def load_validation(self, train, test):

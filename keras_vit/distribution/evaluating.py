@@ -72,7 +72,6 @@ def results_of(model):
 
 
 def rows_of(batch):
-    """How many images a batch has."""
     return len(keras.tree.flatten(batch)[0])
 
 

@@ -69,11 +69,10 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             raise ValueError(f"weight_decay must not be negative. Received: {weight_decay=}.")
         if not 0 <= ema_momentum <= 1:
             raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum=}.")
-        rate_by_batch = learning_rate
+        rate = learning_rate
         if gradient_accumulation_steps and callable(learning_rate):
-            rate_by_batch = _PerUpdate(learning_rate, gradient_accumulation_steps)
-        kwargs["gradient_accumulation_steps"] = gradient_accumulation_steps
-        super().__init__(rate_by_batch, **kwargs)
+            rate = _PerUpdate(learning_rate, gradient_accumulation_steps)
+        super().__init__(rate, gradient_accumulation_steps=gradient_accumulation_steps, **kwargs)
         self.schedule, self.weight_decay = learning_rate, weight_decay
         self.decayed, self.layer_decay, self.num_blocks = tuple(decayed), layer_decay, num_blocks
         # Not Keras's `use_ema`, which averages after each batch and overwrites the weights.

@@ -65,7 +65,6 @@ class RunLog(keras.callbacks.Callback):
             self.on_train_end()
 
     def on_train_end(self, logs=None):
-        """Draws the curves."""
         if not self.curves:
             return
         self._drawn = time.monotonic()
