@@ -8,7 +8,7 @@ import time
 import keras
 import numpy as np
 
-from keras_vit import data, distribution, recipes, results, training
+from keras_vit import data, distribution, evaluation, recipes, results, training
 from keras_vit.builders import build, builder_name
 from keras_vit.data import units
 from keras_vit.heads import check_one_head, map_heads
@@ -214,7 +214,10 @@ class Job:
 
     def evaluate(self, model=None, test=None):
         """Tests a model, by default the saved one, and prints and saves the report."""
+        output = pathlib.Path(self.output)
         if model is None:
-            path = pathlib.Path(self.output) / "model.keras"
-            model = keras.saving.load_model(path, compile=False)
-        return results.evaluate(self, model, test or self.load_test())
+            model = keras.saving.load_model(output / "model.keras", compile=False)
+        report = evaluation.evaluate(model, test or self.load_test())
+        print(report)
+        report.save(output / "evaluation.json")
+        return report

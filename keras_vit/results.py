@@ -6,7 +6,7 @@ import pathlib
 
 import keras
 
-from keras_vit import evaluation, training
+from keras_vit import training
 from keras_vit.hub import model_card
 from keras_vit.inspection.predictions import draw_predictions
 from keras_vit.text import visible
@@ -57,14 +57,6 @@ def save(job, model, outcome=None):
         write_text(draft, json.dumps(fields, indent=1))
 
 
-def evaluate(job, model, test):
-    """Tests a model, prints the report and saves it."""
-    report = evaluation.evaluate(model, test)
-    print(report)
-    report.save(pathlib.Path(job.output) / "evaluation.json")
-    return report
-
-
 def conclude(job, test, outcome, trained=None):
     """Tests the saved model as whoever opens it does, and writes its card; returns the metrics.
 
@@ -73,7 +65,7 @@ def conclude(job, test, outcome, trained=None):
     """
     output = pathlib.Path(job.output)
     saved = keras.saving.load_model(output / "model.keras", compile=False)
-    report = evaluate(job, saved, test)
+    report = job.evaluate(saved, test)
     draw_predictions(saved, test, output / "predictions.png")
     if trained is not None or not (output / "README.md").exists():
         try:

@@ -1,9 +1,6 @@
-"""Many devices with JAX: processes, the mesh of their devices, sharded weights and batches.
+"""Many devices with JAX: the mesh of the devices, sharded weights and sharded batches.
 
-make                joins the processes (`jax_processes`) and lists their devices
-make_mesh           the devices as rows: each row shares a model, a batch is split over the rows
-Sharding            the axis of the mesh over which each axis of an array is split, by `layout`
-JaxDevices          sets that distribution for Keras, which places what it makes by it
+`JaxDevices` sets a `Sharding`, by which Keras places the arrays that it makes on the mesh.
 """
 
 import contextlib

@@ -200,11 +200,9 @@ class Run:
 
     def begin(self):
         """Builds the model's state, or restores it; returns what the callbacks remember."""
-        latest = self.checkpoints.latest()
-        if latest is None:
-            path, meta, arrays = None, same_run.record_of_ended(self.output) or {}, {}
-        else:
-            path, meta, arrays = latest
+        path, meta, arrays = self.checkpoints.latest() or (None, {}, {})
+        if path is None:
+            meta = same_run.record_of_ended(self.output) or {}
         self.progress = progress = self.progress.restored(meta)
         # Where no batch is left to train, the first one builds the model.
         start = progress.batch if progress.batch < progress.total else 0
