@@ -7,13 +7,11 @@ import numpy as np
 
 from keras_vit.distribution.devices import to_numpy
 
-BATCH_SIZE = 32  # of arrays, as Keras has it
-
 
 def batches_of(data, batch_size=None):
     """The batches of an evaluation on several devices; `batch_size` is for arrays."""
     if isinstance(data, (tuple, list)):
-        size = batch_size or BATCH_SIZE
+        size = batch_size or 32  # as Keras has it
         for start in range(0, rows_of(data), size):
             yield tuple(_rows(data, start, start + size))
     elif hasattr(data, "from_step"):

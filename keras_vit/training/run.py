@@ -57,7 +57,7 @@ class Run:
         folder = self.output / "checkpoints"
         self.checkpoints = checkpoint.Checkpoints(folder, self.keep, self.devices.writes)
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
-        self.log = RunLog(self, self.log_every, not terminal, self.curves)
+        self.log = RunLog(self, shown=not terminal)
         # The best weights come last: others may change the weights at the end, too.
         self.callbacks.sort(key=lambda callback: isinstance(callback, BestWeights))
         callbacks = [*self.devices.callbacks(), *self.callbacks, self.log]
