@@ -8,23 +8,17 @@ import time
 import keras
 import numpy as np
 
-from keras_vit import data, distribution, evaluation, recipes, training
+from keras_vit import data, distribution, evaluation, recipes, results, training
 from keras_vit.builders import build, builder_name
-from keras_vit.heads import map_heads
-from keras_vit.hub import model_card
-from keras_vit.inspection.predictions import draw_predictions
-from keras_vit.learner import Learner, adapt, metrics_of, outcome_of, outcome_of_ended
+from keras_vit.data import units
+from keras_vit.heads import check_one_head, map_heads
 from keras_vit.models import VisionTransformer
 from keras_vit.models.multitask import add_heads
 from keras_vit.outputs import PROBLEMS
 from keras_vit.plan import header
-from keras_vit.text import visible
 from keras_vit.weights import from_checkpoint
 from keras_vit.weights.locate import name_of
-from keras_vit.writing import output_place, replacing_files, write_text
-
-# What a run leaves beside the files of `training.fit`.
-FILES = "model.keras settings.json evaluation.json metrics.json predictions.png README.md".split()
+from keras_vit.writing import output_place
 
 
 def configure(recipe):
@@ -81,21 +75,23 @@ class Job:
         return data.pipeline(source, self.recipe, split, batch_size or size, **options)
 
     def load_test(self):
-        """The images to test on."""
         return self.load(self.test_split or self.recipe.test_split)
 
     def load_validation(self, train, test):
-        """The images that each epoch is measured on; those to test on, unless they choose an epoch.
+        """The images that each epoch is measured on: those to test on.
 
-        Then it is the part for validation, where the data has one that is not trained on.
+        Where the run ends with its best epoch these would choose it. Then they are the part for
+        validation, if the data has one that is neither trained nor tested on.
         """
-        chooses = self.recipe.keep_best or self.recipe.early_stopping
+        chooses_epoch = self.recipe.keep_best or self.recipe.early_stopping
         has_part = train.source.has_part("validation") or self.recipe.validation_split
-        if not (chooses and has_part):
+        if not (chooses_epoch and has_part):
             return test
         validation = self.load("validation")
-        others = np.union1d(train.rows, test.rows)
-        return test if np.isin(validation.rows, others).any() else validation
+        overlaps = np.isin(validation.rows, np.union1d(train.rows, test.rows)).any()
+        if overlaps:
+            return test
+        return validation
 
     def build(self, train):
         """The uncompiled model for the images and classes of a pipeline."""
@@ -119,8 +115,22 @@ class Job:
             model = add_heads(model, train.num_classes, self.recipe.head_bias)
             model.reading = {head: PROBLEMS[each] for head, each in train.problem.items()}
         model.class_names = map_heads(lambda names: names and tuple(names), train.class_names)
-        adapt(self, model)
+        if self.freeze:
+            print(training.freeze(model, self.freeze))
+        if self.lora is not None:
+            print(training.enable_lora(model, self.lora))
         return model
+
+    def compile(self, model):
+        """The compiled model that `fit` trains: a `Distiller` around it, if there is a teacher."""
+        if teacher := self.teacher:
+            check_one_head(model, "Learning from a teacher")
+            if str(teacher).endswith(".keras"):
+                teacher = keras.saving.load_model(teacher, compile=False)
+            else:
+                teacher = from_checkpoint(teacher)
+            model = training.Distiller(model, teacher)
+        return self.recipe.compile(model)
 
     def for_weights(self, model):
         """The job whose recipe gives the images as weights, if there are any, want them."""
@@ -138,35 +148,44 @@ class Job:
         Returns:
             The metrics as a dict; `None` in all but one of several processes.
         """
-        output, devices = pathlib.Path(self.output), distribution.current()
-        output_place(output, folder=True)
-        for name in FILES if devices.writes else ():
-            output_place(output / name)
+        devices = distribution.current()
+        output_place(self.output, folder=True)
+        for name in results.FILES if devices.writes else ():
+            output_place(pathlib.Path(self.output) / name)
         train = self.load(self.split)
         with devices.scope():
             model = self.build(train)
-        if (job := self.for_weights(model)) is not self:
+        job = self.for_weights(model)
+        if job is not self:
             train = job.load(job.split)
-        return job._train_and_test(model, train)
+        return job._train(model, train)
 
-    def _train_and_test(self, model, train):
-        """Trains, saves and tests a built model."""
-        output, devices, recipe = pathlib.Path(self.output), distribution.current(), self.recipe
+    def _train(self, model, train):
+        """Trains a built model on a pipeline, then saves and tests it."""
+        devices, recipe = distribution.current(), self.recipe
         test = self.load_test()
-        validation, learner = self.load_validation(train, test), Learner(self, train)
+        validation, label_units = self.load_validation(train, test), units.units_of(train)
         if devices.writes:
             print(header(self, model, train, test))
-        learner.tell_units()
+        if label_units is not None:
+            print(units.units_told(label_units))
         model.preprocessing = train.preprocessing
         with devices.scope():
-            trainer = learner.compile(learner.turn_head(model))
-        options = {"steps": recipe.steps, "validation": learner.data(validation)}
-        options |= {"save_every": self.save_every, "callbacks": recipe.callbacks()}
+            units.turn_head(model, label_units, back=True)
+            trainer = self.compile(model)
         settings = {name: getattr(self, name) for name in ("weights", "freeze", "lora")}
-        options["settings"] = {"recipe": recipe.to_dict(), **settings}
         begun = time.perf_counter()
         try:
-            history = training.fit(trainer, learner.data(train), output, **options)
+            history = training.fit(
+                trainer,
+                units.in_units(train, label_units),
+                self.output,
+                steps=recipe.steps,
+                validation=units.in_units(validation, label_units),
+                save_every=self.save_every,
+                callbacks=recipe.callbacks(),
+                settings={"recipe": recipe.to_dict(), **settings},
+            )
         except training.RunEnded:
             history = None
         seconds = time.perf_counter() - begun
@@ -176,37 +195,12 @@ class Job:
         if not devices.writes:
             return None
         if history is None:
-            return self._test(test, outcome_of_ended(output))
-        outcome = outcome_of(recipe, history, seconds, train, validation, test)
-        self._save(learner.finish(model), outcome)
-        return self._test(test, outcome, trained=model)
-
-    def _test(self, test, outcome, trained=None):
-        """Tests the saved model, as whoever opens it does; `trained` is one of this process."""
-        output = pathlib.Path(self.output)
-        saved = keras.saving.load_model(output / "model.keras", compile=False)
-        report = self.evaluate(saved, test)
-        draw_predictions(saved, test, output / "predictions.png")
-        if trained is not None or not (output / "README.md").exists():
-            try:
-                model_card(trained or saved, output / "README.md", run=output)
-            except ValueError as error:  # somebody has edited the one of an earlier run
-                print(visible(error))
-        if not self.keep_checkpoints:
-            training.remove_checkpoints(output)
-        return metrics_of(outcome, report, saved)
-
-    def _save(self, model, outcome=None):
-        """Leaves the model without its optimizer, which only this backend could use."""
-        output = pathlib.Path(self.output)
-        portable = type(model).from_config(model.get_config())
-        portable.set_weights(model.get_weights())
-        fields = {**dataclasses.asdict(self), "recipe": self.recipe.to_dict(), "training": outcome}
-        for name in ("evaluation.json", "metrics.json"):  # of the model that was here before
-            output_place(output / name).unlink(missing_ok=True)
-        with replacing_files(output / "settings.json") as draft:
-            portable.save(draft.with_name("model.keras"))
-            write_text(draft, json.dumps(fields, indent=1))
+            return results.conclude(self, test, results.outcome_of_ended(self.output))
+        outcome = results.outcome_of(recipe, history, seconds, train, validation, test)
+        finished = model if self.lora is None else training.merge_lora(model)
+        units.turn_head(finished, label_units)
+        results.save(self, finished, outcome)
+        return results.conclude(self, test, outcome, trained=model)
 
     @classmethod
     def read(cls, output):

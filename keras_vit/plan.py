@@ -7,10 +7,10 @@ import math
 import keras
 
 from keras_vit import training
+from keras_vit.data import units
 from keras_vit.data.load import open_source
 from keras_vit.data.sources import part_of
 from keras_vit.heads import map_heads
-from keras_vit.learner import Learner
 from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
 from keras_vit.training.cost import count, measured
@@ -72,7 +72,7 @@ def cost(job, model):
     train = load()
     model.preprocessing = train.preprocessing
     counted = count(model, job.recipe, train.steps_per_epoch // job.recipe.accumulate)
-    return measured(counted, Learner(job, train).compile(model), load)
+    return measured(counted, job.compile(model), load)
 
 
 def sweep(job, learning_rates=None, validation=None, **options):
@@ -105,16 +105,19 @@ def sweep(job, learning_rates=None, validation=None, **options):
     recipe, train = chosen.recipe, train if chosen is job else chosen.load(split)
     passes = options.setdefault("epochs", max(1, round(recipe.passes)))
     recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
-    learner = Learner(chosen, train)
+    label_units = units.units_of(train)
     rates = learning_rates or recipe.learning_rates or (rate / 3, rate, 3 * rate)
     monitor = "loss" if recipe.problem == "regression" else recipe.monitor.removeprefix("val_")
     options |= {"learning_rates": rates, "monitor": monitor}
-    pipelines = {"train": learner.data(train), "validation": learner.data(chosen.load(validation))}
+    train = units.in_units(train, label_units)
+    validation = units.in_units(chosen.load(validation), label_units)
 
     def make_model():
-        return learner.turn_head(chosen.build(train))
+        model = chosen.build(train)
+        units.turn_head(model, label_units, back=True)
+        return model
 
-    return training.sweep(make_model, recipe, **pipelines, **options)
+    return training.sweep(make_model, recipe, train=train, validation=validation, **options)
 
 
 def _loaded(report):

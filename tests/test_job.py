@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from keras_vit import recipes
+from keras_vit import recipes, results
 from keras_vit.job import Job
 from tests.support import killed_after, randomize, tiny_vit
 
@@ -17,7 +17,7 @@ def test_what_a_killed_job_leaves_is_of_one_job(tmp_path, monkeypatch):
     reports = {"evaluation.json", "metrics.json"}
     old, new = (Job(recipe, str(output), split=split) for split in ("train", "test"))
     model = randomize(tiny_vit())
-    old._save(model)
+    results.save(old, model)
     for name in reports:
         (output / name).write_text("old")
     output.rename(tmp_path / "old")
@@ -26,7 +26,7 @@ def test_what_a_killed_job_leaves_is_of_one_job(tmp_path, monkeypatch):
     for calls in itertools.count():
         shutil.copytree(tmp_path / "old", output)
         with killed_after(monkeypatch, calls):
-            new._save(model)
+            results.save(new, model)
         left = {file.name for file in output.iterdir()}
         is_old = (output / "model.keras").read_bytes() == before if "model.keras" in left else None
         if "settings.json" in left:

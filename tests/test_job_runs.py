@@ -166,7 +166,7 @@ def killed_after_the_card(monkeypatch, calls):
             raise SystemExit(137)
 
         with monkeypatch.context() as patch, contextlib.suppress(SystemExit):
-            patch.setattr("keras_vit.job.training.remove_checkpoints", removes)
+            patch.setattr("keras_vit.training.remove_checkpoints", removes)
             yield
 
     return context()

@@ -115,8 +115,8 @@ FLOORS = {
     "recipes": 11,
     "evaluation": 12,
     "exports": 12,
-    "learner": 12,
-    "job": 14,
+    "results": 14,
+    "job": 15,
 }
 TOP_FLOOR = 13
 

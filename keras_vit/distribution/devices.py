@@ -19,9 +19,11 @@ from keras_vit.checks import check_choice, positive_int
 from keras_vit.workarounds import set_random_seed
 from keras_vit.writing import save_whole
 
-# Backend with an engine for many devices -> its modes.
-MODES = dict.fromkeys(("tensorflow", "torch"), ("auto", "single", "data_parallel"))
-MODES["jax"] = (*MODES["torch"], "model_parallel", "fully_sharded")
+MODES = {  # of each backend that has an engine for many devices
+    "tensorflow": ("auto", "single", "data_parallel"),
+    "torch": ("auto", "single", "data_parallel"),
+    "jax": ("auto", "single", "data_parallel", "model_parallel", "fully_sharded"),
+}
 
 LOST = "lost another one, which was killed, has failed (see its output) or does not answer. "
 GO_ON = "Start all again with the same command: training goes on from the last checkpoint."
@@ -31,7 +33,7 @@ _LOST_PEER = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|ca
 _current = None  # the `Devices` of the last `setup`
 
 
-class Devices:
+class Devices(contextlib.AbstractContextManager):
     """What this process trains on: one device, or what the subclass of a backend makes of more.
 
     It is made by `setup`, and in force until `close`.
@@ -153,12 +155,11 @@ class Devices:
     def agree(self, subject, values):
         """Raises a ValueError where the values, a dict for JSON, differ between the processes."""
         by_process = [json.loads(text) for text in self.gather(json.dumps(values))]
-        lines = [
-            f"\n  {name} is {values.get(name)!r} in process {process}"
-            for name in dict.fromkeys(itertools.chain(*by_process))
-            for process, values in enumerate(by_process)
-            if any(other.get(name) != values.get(name) for other in by_process)
-        ]
+        lines = []
+        for name in dict.fromkeys(itertools.chain(*by_process)):
+            of_all = [each.get(name) for each in by_process]
+            if any(value != of_all[0] for value in of_all):
+                lines += [f"\n  {name} is {v!r} in process {i}" for i, v in enumerate(of_all)]
         if lines:
             raise ValueError(
                 f"All processes must have the same {subject}. Received:{''.join(lines)}\n"
@@ -171,8 +172,7 @@ class Devices:
 
     def seed_alike(self):
         """Gives all processes the random state of the first, so that they make the same model."""
-        # Keras draws the seeds of layers from Python's generator.
-        seeds = self.gather(str(random.Random(str(random.getstate())).randrange(2**31)))
+        seeds = self.gather(str(_peek_seed()))
         if len(set(seeds)) > 1:
             set_random_seed(int(seeds[0]))
 
@@ -182,9 +182,6 @@ class Devices:
         """Ends what `setup` began: from now on there is one device."""
         global _current
         _current = None
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_):
         self.close()
@@ -253,6 +250,14 @@ def setup(
         engine = importlib.import_module(f"keras_vit.distribution.{backend}")
         _current = engine.make(mode, rules=rules, timeout=timeout, **counts)
     return _current
+
+
+def _peek_seed():
+    """A number that follows from the state of Python's generator, which stays as it is.
+
+    Keras draws the seeds of layers from that generator.
+    """
+    return random.Random(str(random.getstate())).randrange(2**31)
 
 
 def check_count(devices, names, processes=1, advice=""):

@@ -5,13 +5,13 @@ import itertools
 import keras
 import numpy as np
 
-BATCH_SIZE = 32  # of arrays, as Keras has it
+from keras_vit.distribution.devices import to_numpy
 
 
 def batches_of(data, batch_size=None):
     """The batches of an evaluation on several devices; `batch_size` is for arrays."""
     if isinstance(data, (tuple, list)):
-        size = batch_size or BATCH_SIZE
+        size = batch_size or 32  # as Keras has it
         for start in range(0, rows_of(data), size):
             yield tuple(_rows(data, start, start + size))
     elif hasattr(data, "from_step"):
@@ -54,12 +54,14 @@ def joined(remainders):
 
 
 def evaluate_batches(model, batches, **options):
-    """Evaluates the batches of an iterator; returns whether there were any."""
+    """Evaluates the batches of an iterator; returns the sums of the metrics, [] without batches."""
     model.reset_metrics()
     first = next(batches, None)
-    if first is not None:  # Keras takes a generator
-        model.evaluate((batch for batch in itertools.chain([first], batches)), **options)
-    return first is not None
+    if first is None:
+        return []
+    # Keras takes a generator, and no other iterator.
+    model.evaluate((batch for batch in itertools.chain([first], batches)), **options)
+    return [to_numpy(variable) for variable in model.metrics_variables]
 
 
 def results_of(model):
@@ -68,7 +70,6 @@ def results_of(model):
 
 
 def rows_of(batch):
-    """How many images a batch has."""
     return len(keras.tree.flatten(batch)[0])
 
 

@@ -1,9 +1,6 @@
-"""Many devices with JAX: processes, the mesh of their devices, sharded weights and batches.
+"""Many devices with JAX: the mesh of the devices, sharded weights and sharded batches.
 
-make                joins the processes (`jax_processes`) and lists their devices
-make_mesh           the devices as rows: each row shares a model, a batch is split over the rows
-Sharding            the axis of the mesh over which each axis of an array is split, by `layout`
-JaxDevices          sets that distribution for Keras, which places what it makes by it
+`JaxDevices` sets a `Sharding`, by which Keras places the arrays that it makes on the mesh.
 """
 
 import contextlib
@@ -12,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_vit.distribution import evaluating, jax_processes, layout
-from keras_vit.distribution.devices import Devices, check_count, to_numpy
+from keras_vit.distribution.devices import Devices, check_count
 from keras_vit.workarounds import is_compiling
 
 
@@ -72,12 +69,12 @@ class Sharding(keras.distribution.ModelParallel):
             return inherited
         path, shape = variable.path, variable.shape
         replicas, model_devices = self.device_mesh.shape
-        axes = (None,) * len(shape)
+        axes = (None,) * len(shape)  # of a metric, say, which no rule covers
         if self._mode == "fully_sharded":
             axes = layout.shard_longest_axis(shape, replicas)
         elif self._mode == "model_parallel" and layout.find_rule(self._rules, path):
             axes = layout.split_axes(self._rules, path, shape, model_devices)
-        return self._layout(axes)  # without a rule: replicated here, refused by `check_model`
+        return self._layout(axes)
 
     def get_tensor_layout(self, path):
         # Outside of a compiled step a batch that the devices do not divide cannot be split.
@@ -99,9 +96,8 @@ class JaxDevices(Devices):
         self.processes, self.process = jax.process_count(), jax.process_index()
         self.replicas, self.model_devices = mesh.shape
         self._user_rules = rules or {}
-        # The first rule that fits a path counts: those of the user stand in front.
-        usual = {k: v for k, v in layout.LAYOUT_RULES.items() if k not in self._user_rules}
-        self._rules = {**self._user_rules, **usual}
+        # The first rule that fits a path counts: those of the user stand in front, and win.
+        self._rules = {**self._user_rules, **layout.LAYOUT_RULES, **self._user_rules}
         self.distribution = Sharding(mode, mesh, self._rules)
         # For rows of an evaluation that the devices do not divide: each device has all of them.
         self.whole_batches = Sharding(mode, mesh, self._rules, shards_batches=False)
@@ -143,22 +139,21 @@ class JaxDevices(Devices):
         The remaining rows are evaluated at the end, whole on every device. Metrics of Keras are
         sums, so those of both evaluations are added; Keras cannot go on where the first one ended.
         """
-        remainders, sums = [], []
+        remainders = []  # which the first evaluation fills
         batches = evaluating.batches_of(data, batch_size)
         even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
-        uneven = evaluating.joined(remainders)  # once `even` is through
-        for sharding, part in ((self.distribution, even), (self.whole_batches, uneven)):
-            with sharding.scope():
-                if evaluating.evaluate_batches(model, part, **options):
-                    sums.append([to_numpy(v) for v in model.metrics_variables])
-        for variable, *values in zip(model.metrics_variables, *sums):
+        with self.distribution.scope():
+            sums = evaluating.evaluate_batches(model, even, **options)
+        uneven = evaluating.joined(remainders)
+        with self.whole_batches.scope():
+            more_sums = evaluating.evaluate_batches(model, uneven, **options)
+        for variable, *values in zip(model.metrics_variables, *filter(None, (sums, more_sums))):
             variable.assign(sum(values))
         return evaluating.results_of(model)
 
     def error_to_raise(self, error):
         error = super().error_to_raise(error)
-        if self.processes > 1 and isinstance(error, Exception):
-            jax_processes.do_not_wait(error)
+        jax_processes.do_not_wait(error)
         return error
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""How the processes of JAX find each other, and how one ends that has lost another."""
+"""How the processes of JAX find each other, and how a process ends after losing a peer."""
 
 import atexit
 import ctypes
@@ -65,16 +65,27 @@ def join(timeout):
         # JAX has computed something, and joins nobody any more.
         if given:
             raise ValueError(f"{text}; call distribution.setup first.") from error
-    if jax.process_count() > 1 and os.name == "posix":
-        _tell_when_aborted(jax.process_index(), jax.process_count())
+    if jax.process_count() > 1:
+        end_after_a_loss(jax.process_index(), jax.process_count())
 
 
-def _tell_when_aborted(process, processes):
-    """Prints what to do where JAX ends this process because it lost another one.
+# ---- how a process ends after losing a peer
+
+_ends_after_a_loss = False
+_handlers = []  # that C calls, so that Python must keep them
+
+
+def end_after_a_loss(process, processes):
+    """Switches on what follows in this file; without this call JAX ends a process as before.
 
     JAX 0.10 calls `abort` where process 0 is gone or a process sends no heartbeats, from a thread
-    of its own and before Python hears of it.
+    of its own and before Python hears of it; now it prints first what to do. For the other way in
+    which JAX ends, see `do_not_wait`.
     """
+    global _ends_after_a_loss
+    _ends_after_a_loss = True
+    if os.name != "posix":
+        return
     text = f"Process {process} of {processes} was ended by JAX, as it says above. Most likely it "
     line = f"\nConnectionError: {text}{LOST}{GO_ON}\n".encode()
 
@@ -82,11 +93,8 @@ def _tell_when_aborted(process, processes):
     def tell(number):
         os.write(2, line)
 
-    _HANDLERS.append(tell)
+    _handlers.append(tell)
     ctypes.CDLL(None).signal(int(signal.SIGABRT), tell)
-
-
-_HANDLERS = []  # that C calls, so that Python must keep them
 
 
 def do_not_wait(error):
@@ -95,6 +103,8 @@ def do_not_wait(error):
     At the end of a program JAX 0.10 waits for all processes, also for one that was killed, and for
     those that wait for this one, which has failed.
     """
+    if not _ends_after_a_loss or not isinstance(error, Exception):
+        return
     identity = id(error)  # and no reference to it: its frames hold arrays
     is_lost = isinstance(error, ConnectionError)
 

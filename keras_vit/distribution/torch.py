@@ -14,17 +14,14 @@ _SEED_STRIDE = 1_000_003  # between the seeds of two processes; Keras adds the c
 
 
 def make(mode, devices, model_devices, rules, timeout):
-    """`TorchDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    if mode == "auto" and not os.environ.keys() & _TORCHRUN:
-        return Devices()
-    _join(timeout, devices)
-    return TorchDevices()
+    """`TorchDevices` of the processes that `torchrun` has started, or `Devices` for one.
 
-
-def _join(timeout, devices=None):
-    """Lets PyTorch join the processes that `torchrun` has started, `devices` in all if given."""
+    The arguments are those of `setup`.
+    """
     import torch
 
+    if mode == "auto" and not os.environ.keys() & _TORCHRUN:
+        return Devices()
     given, missing = environment(_TORCHRUN)
     if missing:
         raise ValueError(
@@ -50,6 +47,7 @@ def _join(timeout, devices=None):
             f"process {given['RANK']}, {error}; start as many processes as WORLD_SIZE says, with "
             "ranks 0 to WORLD_SIZE - 1, and a free port that all of them reach."
         ) from error
+    return TorchDevices()
 
 
 class TorchDevices(Devices):

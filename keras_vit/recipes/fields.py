@@ -87,6 +87,12 @@ def tuple_of(check):
     )
 
 
+def check_known(noun, name, among, argument=None):
+    """Raises a ValueError that lists the nearest names where `name` is none of those `among`."""
+    if name not in list(among):
+        raise unknown(noun, name, list(among), argument)
+
+
 def check_fields(r):
     """Brings every field of a recipe into its type, or raises a ValueError that names it."""
     for field in dataclasses.fields(r):

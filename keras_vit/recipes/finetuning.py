@@ -53,11 +53,12 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
     record = find_dataset(dataset, of_vit_jax if source == "vit_jax" else TABLE_4)
     steps, rates, rate, warmup, crop, best = TABLE_4[record.name]
     in_parts = "The authors compute a batch in 8 parts; replace(accumulate=8) does so."
+    settings = {"steps": steps, "warmup_steps": warmup, "learning_rates": LOW, **SHARED}
     if source == "paper":
-        settings = {**_paper(record, variant), "learning_rate": rate, "learning_rates": rates}
+        settings |= {**_paper(record, variant), "learning_rate": rate, "learning_rates": rates}
     elif source == "vit_jax":
         dropout = variant in ("L/16", "H/14", "R50+B/16", "R50+L/32")  # configs/models.py
-        settings = {
+        settings |= {
             "source": f"{VIT_JAX}/common.py, vit.py and models.py",
             "notes": (in_parts,),
             **record.without_held_out(),
@@ -68,17 +69,16 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
         }
     elif source == "augreg":
         published = "The published runs took the best of 500, 2500, 10000 and 20000 updates."
-        settings = {"source": f"{VIT_JAX}/augreg.py", "notes": (published, in_parts)}
+        settings |= {"source": f"{VIT_JAX}/augreg.py", "notes": (published, in_parts)}
         settings |= {**record.all_images(), **vit_jax(384)}
         settings |= {"steps": 500, "warmup_steps": 100, "learning_rate": 0.03}
     else:
         chosen = "Crop and learning rate are the best for ViT-B/32 of augreg."
         source_of = "google-research/big_vision, configs/transfer.py"
-        settings = {"source": source_of, "notes": (chosen,), "learning_rate": best}
+        settings |= {"source": source_of, "notes": (chosen,), "learning_rate": best}
         settings |= {**record.without_held_out(), **big_vision(384, crop)}
     name = f"finetune-{record.name}" + (f"-{source}" if source != "paper" else "")
-    shared = {"steps": steps, "warmup_steps": warmup, "learning_rates": LOW, **SHARED}
-    return Recipe(name=named(name, variant), variant=variant, **{**shared, **settings})
+    return Recipe(name=named(name, variant), variant=variant, **settings)
 
 
 def named(name, variant):

@@ -3,8 +3,8 @@
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data.transform import Transform
 from keras_vit.recipes.datasets import BIG_VISION, TORCHVISION, big_vision, find_dataset, passes
+from keras_vit.recipes.fields import check_known
 from keras_vit.recipes.recipe import Recipe
-from keras_vit.text import unknown
 
 IMAGENET = find_dataset("imagenet2012", ("imagenet2012",)).all_images()
 CROP = {"crop": "random_resized", "ratio": (3 / 4, 4 / 3), "flip": True, **TORCHVISION}
@@ -38,8 +38,7 @@ def deit_distilled(variant: str = "B/16", epochs: int = 300) -> Recipe:
     Raises:
         ValueError: the authors trained no such model or length; use `scale` for the latter.
     """
-    if variant not in DEIT_MODELS:
-        raise unknown("variant of DeiT", variant, DEIT_MODELS, "variant")
+    check_known("variant of DeiT", variant, DEIT_MODELS, "variant")
     return Recipe(
         name=f"deit_distilled-{variant}-{epochs}ep",
         source="Touvron et al., 2021, Table 9; facebookresearch/deit, main.py",
@@ -73,7 +72,7 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
     Raises:
         ValueError: the authors trained no such model, or there are no more epochs than 40.
     """
-    _check_mae(variant)
+    check_known("variant of the masked autoencoders", variant, MAE_FINETUNED, "variant")
     return Recipe(
         name=f"mae_pretrain-{variant}-{epochs}ep",
         source=f"{MAE_AUTHORS}, PRETRAIN.md and main_pretrain.py; Table 8 of the paper",
@@ -99,7 +98,7 @@ def mae_finetune(variant: str = "L/16") -> Recipe:
     Raises:
         ValueError: the authors fine-tuned no such model.
     """
-    _check_mae(variant)
+    check_known("variant of the masked autoencoders", variant, MAE_FINETUNED, "variant")
     epochs, rate, layer_decay, stochastic_depth = MAE_FINETUNED[variant]
     return Recipe(
         name=f"mae_finetune-{variant}",
@@ -119,11 +118,6 @@ def mae_finetune(variant: str = "L/16") -> Recipe:
         learning_rate=rate * 1024 / 256,
         layer_decay=layer_decay,
     )
-
-
-def _check_mae(variant):
-    if variant not in MAE_FINETUNED:
-        raise unknown("variant of the masked autoencoders", variant, MAE_FINETUNED, "variant")
 
 
 def flexivit(size: str = "B", epochs: int = 90) -> Recipe:

@@ -5,8 +5,8 @@ import itertools
 from keras_vit.checks import check_choice
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.recipes.datasets import BIG_VISION, big_vision, find_dataset, passes, vit_jax
+from keras_vit.recipes.fields import check_known
 from keras_vit.recipes.recipe import Recipe
-from keras_vit.text import unknown
 from keras_vit.training.losses import sigmoid_head_bias
 from keras_vit.variants import VARIANTS
 
@@ -80,8 +80,7 @@ def pretrain(
     """
     record = find_dataset(dataset, TABLE_3)
     rows = TABLE_3[record.name]
-    if str(variant) not in rows:
-        raise unknown(f"variant of Table 3 on {record.name}", variant, rows, "variant")
+    check_known(f"variant of Table 3 on {record.name}", variant, rows, "variant")
     lengths, rate = rows[variant]
     epochs = lengths[-1] if epochs is None else epochs
     run = passes(record.all_images(), epochs, 4096, lengths)
@@ -153,12 +152,10 @@ def augreg(
         ValueError: a value that is no part of the grid.
     """
     record = find_dataset(dataset, CHOSEN)
-    if variant not in STUDIED:
-        raise unknown("variant of the study", variant, STUDIED, "variant")
+    check_known("variant of the study", variant, STUDIED, "variant")
     chosen = (level for level, models in CHOSEN[record.name].items() if variant in models)
     level = augmentation or next(chosen, "medium2")
-    if level not in LEVELS:
-        raise unknown("augmentation", level, LEVELS)
+    check_known("augmentation", level, LEVELS)
     of_21k = record.name == "imagenet21k"
     check_choice("weight_decay", weight_decay, (0.1, 0.03))
     check_choice("dropout", dropout, (0.0, 0.1))
@@ -220,8 +217,7 @@ def bit_pretrain(variant: str = "R50x1", dataset: str = "imagenet21k") -> Recipe
     Raises:
         ValueError: no such data set or variant; the message lists the nearest.
     """
-    if variant not in list(BIT_VARIANTS):
-        raise unknown("variant", variant, BIT_VARIANTS)
+    check_known("variant", variant, BIT_VARIANTS)
     record = find_dataset(dataset, ("imagenet2012", "imagenet21k"))
     config = "bit_i21k.py"
     settings = {"learning_rate": 0.03 * 16, "warmup_steps": 5000, **_sigmoid(record)}

@@ -7,6 +7,7 @@ from keras_vit.training.ema import EvaluateAverages, averaged_weights, return_we
 from keras_vit.training.fit import fit
 from keras_vit.training.flexible_patches import FlexiblePatches
 from keras_vit.training.freeze import TrainableSummary, freeze, unfreeze
+from keras_vit.training.layer_decay import layer_rates
 from keras_vit.training.lora import enable_lora, load_lora, merge_lora, save_lora
 from keras_vit.training.losses import (
     Accuracy,
@@ -19,13 +20,7 @@ from keras_vit.training.masked_autoencoder import MaskedAutoencoder
 from keras_vit.training.masked_patches import MaskedPatchModel
 from keras_vit.training.optimizers import SGDM, AdamW, adamw
 from keras_vit.training.same_run import remove_checkpoints
-from keras_vit.training.schedules import (
-    WarmupCosine,
-    WarmupLinear,
-    WarmupRsqrt,
-    WarmupStairs,
-    layer_rates,
-)
+from keras_vit.training.schedules import WarmupCosine, WarmupLinear, WarmupRsqrt, WarmupStairs
 from keras_vit.training.stop import DivergenceError, Interrupted, RunEnded
 from keras_vit.training.sweep import SweepResult, sweep
 from keras_vit.workarounds import keep_memory, set_random_seed

@@ -65,7 +65,7 @@ class BestWeights(keras.callbacks.Callback):
 
     def on_test_batch_begin(self, batch, logs=None):
         optimizer = inner_optimizer(self.model)
-        self._averaged = getattr(optimizer, "own_weights", None) is not None
+        self._averaged = getattr(optimizer, "replaced_weights", None) is not None
 
     def on_epoch_end(self, epoch, logs=None):
         logs = logs or {}

@@ -138,7 +138,6 @@ class SaveEvery:
         return updates // self._updates > self._last_update // self._updates
 
     def due_by_clock(self):
-        """Whether the clock asks for a checkpoint."""
         return time.monotonic() - self._last_time >= self._seconds
 
 

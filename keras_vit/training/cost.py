@@ -6,6 +6,7 @@ import functools
 import math
 import os
 import time
+from typing import Any
 
 import keras
 
@@ -23,19 +24,20 @@ class Cost:
     """What a run with a model costs; printing it shows a table.
 
     Attributes:
+        recipe: of the run.
         model: its name, and what it is made of, as text.
         parameters, trained: numbers in the model, and those of them that are trained.
         macs: multiply-accumulates of the forward pass for one image; `None` with a ResNet.
         weights, gradients, optimizer: bytes of these, counted.
         activations: bytes that the blocks keep for the gradients of a batch; `None` as `macs` is.
-        updates, batch_size, steps_per_epoch: of the run.
-        images: what happens to those of training and of tests, as text.
+        steps_per_epoch: updates in a pass through the training images.
         seconds: of one image in an update, measured; `None` where it was not.
         timed: what was timed, and where, as text; or why nothing was.
         available, peak: bytes of memory of the machine, where it computes on a CPU, and those that
             this process has had at most; `None` where the system does not say.
     """
 
+    recipe: Any
     model: str
     parameters: int
     trained: int
@@ -44,10 +46,7 @@ class Cost:
     gradients: int
     optimizer: int
     activations: int | None
-    updates: int
-    batch_size: int
     steps_per_epoch: int
-    images: tuple[str, str]
     seconds: float | None = None
     timed: str = ""
     available: int | None = None
@@ -64,13 +63,15 @@ class Cost:
             macs = f"{_products(self.macs)} multiply-accumulates for an image, forward"
             kept = f"about {_bytes(self.activations)}, computed"
         weights, gradients, slots = map(_bytes, (self.weights, self.gradients, self.optimizer))
-        epochs = self.updates / max(self.steps_per_epoch, 1)
+        updates, batch_size = self.recipe.steps, self.recipe.batch_size
+        epochs = updates / max(self.steps_per_epoch, 1)
         rows = {
             "model": self.model,
             "parameters": f"{self.parameters:,}, {self.trained:,} of them trained",
             "computation": macs,
-            "run": f"{self.updates:,} updates of {self.batch_size} images, {epochs:.4g} epochs",
-            **dict(zip(("training images", "test images"), self.images)),
+            "run": f"{updates:,} updates of {batch_size} images, {epochs:.4g} epochs",
+            "training images": _in_words(self.recipe.train),
+            "test images": str(self.recipe.eval.preprocessing),
             "memory": f"weights {weights}, gradients {gradients}, optimizer {slots}; counted",
             "activations": f"{kept}: what a batch keeps for its gradients",
         }
@@ -82,8 +83,8 @@ class Cost:
             rows["this process"] = f"{_bytes(self.peak)} at most so far, measured"
         rows["time"] = f"not measured: {self.timed}"
         if self.seconds is not None:
-            counts = (1, self.steps_per_epoch, self.updates)
-            update, epoch, run = (_span(self.seconds * self.batch_size * n) for n in counts)
+            counts = (1, self.steps_per_epoch, updates)
+            update, epoch, run = (_span(self.seconds * batch_size * n) for n in counts)
             spans = f"{update} for an update, {epoch} for an epoch, {run} in all"
             rows |= {"time": f"about {spans}, tests apart", "measured": self.timed}
         return table([*rows.items()], left=2)
@@ -91,9 +92,6 @@ class Cost:
 
 def count(model, recipe, steps_per_epoch):
     """The `Cost` of a run without its time; the model is one of this library.
-
-    Args:
-        steps_per_epoch: updates in a pass through the training images.
 
     Source: Korthikanti et al., 2022, section 4.1, for what a block keeps, here without dropout.
     """
@@ -108,6 +106,7 @@ def count(model, recipe, steps_per_epoch):
         kept = _kept(v, model.image_size, recipe.remat) * recipe.micro_batch_size
         activations = kept * (2 if recipe.precision.startswith("mixed") else size)
     return Cost(
+        recipe=recipe,
         model=f"{model.name}: {_architecture(v)}",
         parameters=parameters,
         trained=trained,
@@ -116,10 +115,7 @@ def count(model, recipe, steps_per_epoch):
         gradients=size * trained,
         optimizer=size * trained * slots,
         activations=activations,
-        updates=recipe.steps,
-        batch_size=recipe.batch_size,
         steps_per_epoch=steps_per_epoch,
-        images=(_in_words(recipe.train), str(recipe.eval.preprocessing)),
     )
 
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.training import fused
-from keras_vit.training.schedules import layer_rates
+from keras_vit.training.layer_decay import layer_rates
 from keras_vit.workarounds import sum_over_replicas
 
 
@@ -22,8 +22,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         w ← w - learning rate · layer's factor · (u + weight_decay · w)
         a ← a + (1 - ema_momentum) · (w - a)                     with `use_ema`
 
-    where only kernels decay. `weight_decay` is `wd / lr` of big_vision, whose 1e-4 with a learning
-    rate of 1e-3 is 0.1, as in the names of the published files and in `keras.optimizers.AdamW`.
+    where only kernels decay. The learning rate multiplies `weight_decay`, as in
+    `keras.optimizers.AdamW` and in the names of the published files. In big_vision's configs it
+    does not: their `wd` of 1e-4 beside an `lr` of 1e-3 is a `weight_decay` of 0.1.
 
     With `gradient_accumulation_steps=n`, schedules, the bias correction and the average move once
     per n batches; Keras moves schedules and averages once per batch. A group that is incomplete at
@@ -49,7 +50,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """
 
     slot_names = ()  # of what is remembered for each variable
-    fused_form = None, None  # of PyTorch: a function of `fused`, and the `direction` it computes
     clips_sum = True  # for `TensorFlowDevices.check_model`: Keras's would clip on each replica
 
     def __init__(
@@ -64,20 +64,19 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         gradient_accumulation_steps=None,
         **kwargs,
     ):
-        weight_decay, rate = weight_decay or 0.0, learning_rate
+        weight_decay = weight_decay or 0.0
         if weight_decay < 0:
             raise ValueError(f"weight_decay must not be negative. Received: {weight_decay=}.")
         if not 0 <= ema_momentum <= 1:
             raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum=}.")
-        if gradient_accumulation_steps and callable(rate):
-            rate = _PerUpdate(rate, gradient_accumulation_steps)
+        rate = learning_rate
+        if gradient_accumulation_steps and callable(learning_rate):
+            rate = _PerUpdate(learning_rate, gradient_accumulation_steps)
         super().__init__(rate, gradient_accumulation_steps=gradient_accumulation_steps, **kwargs)
-        self.schedule = learning_rate
-        self.weight_decay = weight_decay
+        self.schedule, self.weight_decay = learning_rate, weight_decay
         self.decayed, self.layer_decay, self.num_blocks = tuple(decayed), layer_decay, num_blocks
         # Not Keras's `use_ema`, which averages after each batch and overwrites the weights.
         self.keeps_averages, self.ema_momentum = bool(use_ema), ema_momentum
-        self.own_weights = None  # while the model has its averages, see `ema`
 
     # ---- the rule
 
@@ -95,6 +94,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         """The new weight and slots; nothing is assigned."""
         update, slots = self.direction(gradient, slots, step)
         return weight - rate * (update + decay * weight), slots
+
+    def fused_form(self):
+        """The function of `fused` by which PyTorch computes this rule for all variables at once."""
 
     def average_rate(self):
         """How far this update moves the average towards the weights."""
@@ -160,20 +162,26 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable by the rule."""
-        i, dtype = self.index_of(variable), keras.backend.standardize_dtype(variable.dtype)
-        dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
-        cast, slots = functools.partial(ops.cast, dtype=dtype), [slot[i] for slot in self.slots]
-        state = cast(variable), cast(gradient), list(map(cast, slots))
-        step, rate = cast(self.updates + 1), cast(learning_rate) * self.layer_rates[i]
-        weight, new_slots = self.descend(*state, step=step, rate=rate, decay=self.decays[i])
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if dtype in ("float16", "bfloat16"):
+            dtype = "float32"
+        cast = functools.partial(ops.cast, dtype=dtype)
+        i = self.index_of(variable)
+        slots = [slot[i] for slot in self.slots]
+        weight, new_slots = self.descend(
+            cast(variable),
+            cast(gradient),
+            [cast(slot) for slot in slots],
+            step=cast(self.updates + 1),
+            rate=cast(learning_rate) * self.layer_rates[i],
+            decay=self.decays[i],
+        )
         self.assign(variable, weight)
         for slot, value in zip(slots, new_slots):
             self.assign(slot, value)
         if self.averages:
             average = self.averages[i]
             self.assign_add(average, cast(self.average_rate()) * (weight - cast(average)))
-
-    fused_steps = descend, update_step  # which a fused form computes, too
 
     def get_config(self):
         names = ("decayed", "layer_decay", "num_blocks")

@@ -53,18 +53,18 @@ class EvaluateAverages(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         _lend_averages(self.model)
-        _averaging_optimizer(self.model).own_weights = None  # for good
+        _averaging_optimizer(self.model).replaced_weights = None  # for good
 
 
 def return_weights(model: keras.Model) -> None:
     """Gives a model that has its averages its own weights back; any other is left alone."""
     optimizer = inner_optimizer(model)
-    if getattr(optimizer, "own_weights", None) is None:
+    if getattr(optimizer, "replaced_weights", None) is None:
         return
     sync(model)  # an interrupted evaluation still holds the variables
-    for variable, value in zip(model.trainable_variables, optimizer.own_weights):
+    for variable, value in zip(model.trainable_variables, optimizer.replaced_weights):
         variable.assign(value)
-    optimizer.own_weights = None
+    optimizer.replaced_weights = None
 
 
 def _averaging_optimizer(model):
@@ -82,8 +82,8 @@ def _lend_averages(model):
     optimizer = _averaging_optimizer(model)
     if not optimizer.built or int(ops.convert_to_numpy(optimizer.updates)) == 0:
         return
-    if optimizer.own_weights is None:
-        optimizer.own_weights = tuple(np.array(to_numpy(v)) for v in model.trainable_variables)
+    if getattr(optimizer, "replaced_weights", None) is None:
+        optimizer.replaced_weights = tuple(np.array(to_numpy(v)) for v in model.trainable_variables)
     for variable, average in zip(model.trainable_variables, optimizer.averages):
         # A copy: on JAX the two would share their memory, which the next step gives away.
         variable.assign(np.array(to_numpy(average)))

@@ -1,11 +1,7 @@
 """What Keras calls in a run, and what the callbacks of the run see."""
 
-import math
-
 import keras
 import numpy as np
-
-from keras_vit.training.stop import diverged
 
 
 class Events(keras.callbacks.CallbackList):
@@ -14,10 +10,12 @@ class Events(keras.callbacks.CallbackList):
     Keras would begin and end the training in each `fit`, count the batches of an epoch that is
     continued from 0, and end an epoch before its validation. The callbacks see one training: it
     begins and ends once, the batch numbers go on, and an epoch ends after its validation.
+    `epoch_logs` holds the metrics of the last epoch, without its validation.
     """
 
     def __init__(self, run, callbacks, bar):
-        self.run, self.first = run, 0  # the number of the first batch of a `fit`
+        self.run, self.epoch_logs = run, None
+        self.first = 0  # the number of the first batch of a `fit`
         length = {"epochs": run.progress.epochs, "steps": run.progress.per_epoch}
         options = {"model": run.model, "verbose": 1, **length}
         super().__init__(callbacks, add_history=True, add_progbar=bar, **options)
@@ -40,9 +38,7 @@ class Events(keras.callbacks.CallbackList):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.first = self.run.progress.batch
-        for variable, value in self.run.metrics:
-            variable.assign(value)  # which `fit` has just reset
-        self.run.metrics = []
+        self.run.restore_metrics()
         super().on_epoch_begin(epoch, logs)
 
     def on_train_batch_begin(self, batch, logs=None):
@@ -55,18 +51,14 @@ class Events(keras.callbacks.CallbackList):
         super().on_train_batch_begin(self._in_epoch(batch), logs)
 
     def on_train_batch_end(self, batch, logs=None):
-        progress = self.run.progress
-        progress.batch = self.first + batch + 1
-        for name, value in (logs or {}).items():
-            if name.endswith("loss") and not math.isfinite(value):
-                raise diverged(self.run, f"{name} is {value}")
+        self.run.count_batch(self.first + batch + 1, logs or {})
         super().on_train_batch_end(self._in_epoch(batch), logs)
-        if not progress.ends_epoch:  # otherwise it is saved after the validation
+        if not self.run.progress.ends_epoch:  # otherwise it is saved after the validation
             self.run.save_or_stop()
 
     def on_epoch_end(self, epoch, logs=None):
         """The validation is still to come: see `end_epoch`."""
-        self.run.progress.epoch_logs = {k: float(v) for k, v in (logs or {}).items()}
+        self.epoch_logs = {name: float(value) for name, value in (logs or {}).items()}
 
     def on_train_end(self, logs=None):
         """Nothing: see `end_training`."""

@@ -1,4 +1,4 @@
-"""The batches of a run: from any one on, with labels that fit, in a form that Keras takes."""
+"""The batches of a run: from any one on, with labels that fit."""
 
 from collections.abc import Mapping
 
@@ -25,15 +25,6 @@ def batches(model, data, start, stop):
                 f"The data gave no batch from batch {batch} on, of a run that goes to {stop}; "
                 "`from_step(step)` must give those from there to the end of the epoch, or on."
             )
-
-
-def for_keras(read, example):
-    """The batches that `read()` iterates over, as `model.fit` takes them; `example` is one."""
-    if keras.backend.backend() != "tensorflow":
-        return (batch for batch in read())  # Keras takes generators, and no other iterators
-    from keras_vit.distribution.tensorflow import dataset_of
-
-    return dataset_of(read, example)
 
 
 def check_labels(model, batch):

@@ -121,7 +121,6 @@ def nested_layers(layer, seen=None):
 
 
 def frozen_paths(model):
-    """The paths of the variables that are not trained."""
     return {path for path, v in paths(model).items() if not v.trainable}
 
 

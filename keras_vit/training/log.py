@@ -17,17 +17,16 @@ class RunLog(keras.callbacks.Callback):
 
     A record has `step` (updates done), `epoch` (from 0, as in Keras), the metrics of the epoch so
     far, `learning_rate` (of the next update), `gradient_norm` (before clipping, of the optimizers
-    of `keras_vit.training`) and `images_per_second`.
-
-    `every` is the number of updates between two records; they are printed if `shown`.
+    of `keras_vit.training`) and `images_per_second`. The records are printed if `shown`.
     """
 
-    def __init__(self, run, every, shown, curves):
+    def __init__(self, run, shown):
         super().__init__()
-        self.run, self.every, self.shown = run, every, shown
+        self.run, self.shown = run, shown
         self.writes = run.devices.writes  # the others measure the same, which may need them all
-        self.curves, self.file = curves and self.writes, run.output / "log.jsonl"
+        self.curves, self.file = run.curves and self.writes, run.output / "log.jsonl"
         self.length = 0  # bytes of the file that belong to the run; a killed one left more
+        self.row = {}  # the record of the last epoch
         self._measured, self._drawn = {}, time.monotonic()
         self._mark = None  # batch and time that speed is measured from
 
@@ -44,15 +43,18 @@ class RunLog(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         progress = self.run.progress
         self._mark = self._mark or (progress.batch, time.perf_counter())  # after compilation
-        updates = progress.updates
-        if updates // self.every > self._logged // self.every or progress.ends_epoch:
+        updates, every = progress.updates, self.run.log_every
+        if updates // every > self._logged // every or progress.ends_epoch:
             self._logged, self._measured = updates, self._measure()
             place = {"step": updates, "epoch": progress.epoch}
             self._write("step", f"update {updates}/{progress.total_updates}", place, logs)
 
     def on_epoch_end(self, epoch, logs=None):
         place = {"epoch": epoch, "step": self.run.progress.updates}
-        self.run.progress.rows.append(self._write("epoch", "ended", place, logs))
+        self.row = self._write("epoch", "ended", place, logs)
+
+    def write_history(self):
+        """Writes `history.csv` and, once in a minute, the curves."""
         if self.writes:
             history, table = self.run.progress.history(), io.StringIO()
             csv.writer(table, lineterminator="\n").writerows([history, *zip(*history.values())])
@@ -61,7 +63,6 @@ class RunLog(keras.callbacks.Callback):
             self.on_train_end()
 
     def on_train_end(self, logs=None):
-        """Draws the curves."""
         if not self.curves:
             return
         self._drawn = time.monotonic()

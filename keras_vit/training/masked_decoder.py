@@ -83,7 +83,7 @@ class MaskedDecoder(Layer):
     def build(self, input_shape):
         table = sincos_2d(self.grid, self.width, endpoint=False)
         table = np.pad(table, ((self.learned_tokens, 0), (0, 0)))[None]
-        initial = lambda shape, dtype: ops.convert_to_tensor(table, dtype)  # noqa: E731
+        initial = keras.initializers.Constant(table)
         self.mask = self.add_weight((1, 1, self.width), small_normal(), name="mask")
         self.position = self.add_weight(table.shape, initial, trainable=False, name="position")
         self.embed.build(input_shape)

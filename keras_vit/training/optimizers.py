@@ -51,7 +51,9 @@ class AdamW(DecoupledOptimizer):
         corrected_v = v / _correction(self.beta_2, step)
         return corrected_m / (ops.sqrt(corrected_v) + self.epsilon), [m, v]
 
-    fused_form = fused.adam, direction  # change the rule, and this line goes
+    def fused_form(self):
+        """The same rule; without this method `direction` runs on PyTorch, too."""
+        return fused.adam
 
     def get_config(self):
         config = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
@@ -98,7 +100,9 @@ class SGDM(DecoupledOptimizer):
         m = self.momentum * slots[0] + gradient
         return m, [m]
 
-    fused_form = fused.sgd, direction  # change the rule, and this line goes
+    def fused_form(self):
+        """The same rule, but for μ = 0, where PyTorch keeps no momentum."""
+        return fused.sgd if self.momentum else None
 
     def get_config(self):
         return {**super().get_config(), "momentum": self.momentum}

@@ -1,21 +1,9 @@
-"""One run of `training.fit`: it begins or goes on, trains epoch by epoch, saves and stops.
-
-The life of a run, with what of its `Progress` each step sets:
-
-    begin             all of it, from the last checkpoint
-    for each epoch:
-        train_epoch   one model.fit, which calls `Events`:
-                          after a batch   batch; then save_or_stop
-                          at its end      epoch_logs: the epoch awaits its validation
-                      finished, if no batch is left or a callback has ended the training
-        validate      a run that is stopped here goes on with this validation
-        end_epoch     rows, by `RunLog`; epoch_logs = None; finished, if a callback ended it now
-        save_or_stop  the last epoch ends with end_training and save instead
-"""
+"""One run of `training.fit`: it begins or goes on, trains epoch by epoch, saves and stops."""
 
 import dataclasses
 import functools
 import itertools
+import math
 import pathlib
 import signal
 import sys
@@ -41,8 +29,9 @@ class Run:
     """A training that may be stopped at any moment, and goes on as if nothing had been.
 
     A checkpoint holds the variables of the compiled model (`checkpoint.state_variables`), the
-    `Progress`, and what data and callbacks remember. `total` is the number of batches of the whole
-    run; the other arguments are those of `fit`.
+    `Progress`, and what data and callbacks remember. Nothing but this class changes the
+    `Progress`. `total` is the number of batches of the whole run; the other arguments are those
+    of `fit`.
     """
 
     model: keras.Model
@@ -68,14 +57,14 @@ class Run:
         folder = self.output / "checkpoints"
         self.checkpoints = checkpoint.Checkpoints(folder, self.keep, self.devices.writes)
         terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
-        self.log = RunLog(self, self.log_every, not terminal, self.curves)
+        self.log = RunLog(self, shown=not terminal)
         # The best weights come last: others may change the weights at the end, too.
         self.callbacks.sort(key=lambda callback: isinstance(callback, BestWeights))
         callbacks = [*self.devices.callbacks(), *self.callbacks, self.log]
         self.events = Events(self, callbacks, bar=terminal)
         self.remembering = [each for each in self.callbacks if hasattr(each, "get_state")]
         self.reading = [x for x in (self.data, self.validation) if hasattr(x, "get_state")]
-        self.metrics = []  # (variable, value), of an epoch that was stopped in its middle
+        self.metrics_to_restore = []  # (variable, value), of an epoch that was stopped
 
     def train(self):
         """Trains what is left; returns the history of the whole run, column -> values."""
@@ -88,11 +77,9 @@ class Run:
             for callback, memory in zip(self.remembering, memories):
                 callback.set_state(memory)
             while not progress.ended:
-                if progress.epoch_logs is None:
+                if progress.epoch_logs is None:  # else the run was stopped in the validation
                     self.train_epoch()
-                self.events.end_epoch(progress.epoch_logs | self.validate())
-                progress.epoch_logs = None
-                progress.finished |= self.is_over()
+                self.end_epoch()
                 if not progress.finished:
                     self.save_or_stop()
             self.events.end_training()
@@ -106,22 +93,35 @@ class Run:
         options = {"initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": count}
         options |= {"callbacks": self.events, "shuffle": False, "verbose": 0}
         self.model.fit(self.next_batches(count), **options)
+        self.progress.epoch_logs = self.events.epoch_logs
         self.progress.finished = self.is_over()
 
     def next_batches(self, count):
         """The next `count` batches, in the form that `model.fit` takes."""
-        start = self.progress.batch
-        if keras.backend.backend() == "tensorflow" and self.devices.replicas > 1:
+        if keras.backend.backend() != "tensorflow":
+            # Keras takes generators, and no other iterators.
+            return self.devices.distribute(b for b in itertools.islice(self.batches, count))
+        from keras_vit.distribution.tensorflow import dataset_of
+
+        read = functools.partial(itertools.islice, self.batches, count)
+        if self.devices.replicas > 1:
             # On several devices TensorFlow reads a batch to see its shape, and then begins again.
+            start = self.progress.batch
             place = {"start": start, "stop": start + count}
             read = functools.partial(feed.batches, self.model, self.local_data, **place)
-        else:
-            read = functools.partial(itertools.islice, self.batches, count)
-        return self.devices.distribute(feed.for_keras(read, self.example))
+        return self.devices.distribute(dataset_of(read, self.example))
 
     def is_over(self):
         """Whether all batches are done, or a callback has ended the training."""
         return self.model.stop_training or self.progress.batch == self.progress.total
+
+    def end_epoch(self):
+        """Validates, and ends the epoch for the callbacks and in the history."""
+        self.events.end_epoch(self.progress.epoch_logs | self.validate())
+        self.progress.rows.append(self.log.row)
+        self.log.write_history()
+        self.progress.epoch_logs = None
+        self.progress.finished |= self.is_over()
 
     def validate(self):
         """The metrics of an evaluation, `val_...`, where the epoch has one.
@@ -140,6 +140,21 @@ class Run:
         if self.model.stop_evaluating:
             self.stop()
         return {f"val_{name}": float(value) for name, value in logs.items()}
+
+    # ---- what `Events` reports, from within `fit`
+
+    def restore_metrics(self):
+        """Assigns the metrics of an epoch that was stopped, which `fit` has just reset."""
+        for variable, value in self.metrics_to_restore:
+            variable.assign(value)
+        self.metrics_to_restore = []
+
+    def count_batch(self, batch, logs):
+        """Notes that the batches up to `batch` are done, if their losses are finite."""
+        self.progress.batch = batch
+        for name, value in logs.items():
+            if name.endswith("loss") and not math.isfinite(value):
+                raise diverged(self, f"{name} is {value}")
 
     # ---- saving and stopping
 
@@ -185,13 +200,13 @@ class Run:
 
     def begin(self):
         """Builds the model's state, or restores it; returns what the callbacks remember."""
-        ended = None, same_run.record_of_ended(self.output) or {}, {}
-        path, meta, arrays = self.checkpoints.latest() or ended
+        path, meta, arrays = self.checkpoints.latest() or (None, {}, {})
+        if path is None:
+            meta = same_run.record_of_ended(self.output) or {}
         self.progress = progress = self.progress.restored(meta)
-        start, stop = progress.batch, progress.total
-        if start >= stop:  # nothing is left to train; the model is built by any batch
-            start, stop = 0, 1
-        batches = feed.batches(self.model, self.local_data, start, stop)
+        # Where no batch is left to train, the first one builds the model.
+        start = progress.batch if progress.batch < progress.total else 0
+        batches = feed.batches(self.model, self.local_data, start, progress.total)
         self.example = next(batches)
         self.batches = itertools.chain([self.example], batches)  # the first is read once
         look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
@@ -218,7 +233,7 @@ class Run:
         if self.progress.batch % self.progress.per_epoch:
             variables = checkpoint.state_variables(self.model)
             metrics = [name for name in arrays if name.startswith("metrics/")]
-            self.metrics = [(variables[name], arrays[name]) for name in metrics]
+            self.metrics_to_restore = [(variables[name], arrays[name]) for name in metrics]
         for each, state in zip(self.reading, meta.get("data", ())):
             each.set_state(state)
         self.log.length = meta["log"]

@@ -176,7 +176,7 @@ def test_the_cost_is_what_the_run_takes(photos, weights):
     assert found.optimizer == slots
     assert found.weights == found.gradients == 4 * found.parameters
     assert found.seconds > 0 and found.macs > found.parameters
-    assert found.updates == job.recipe.steps and found.steps_per_epoch == 2
+    assert found.recipe == job.recipe and found.steps_per_epoch == 2
     frozen = Job(**{**vars(job), "freeze": ("*", "!head")})
     less = plan.cost(*planned(frozen))
     assert less.trained == 2 * 8 + 2 and less.optimizer == 4 * less.trained

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from keras_vit import distribution
+from keras_vit.distribution import jax_processes
 from tests.distribution.processes import (
     all_printed,
     assert_agree,
@@ -194,6 +195,20 @@ def test_variables_that_contradict_each_other_are_told(changes, message, monkeyp
     for name, value in {**usual, **changes}.items():
         monkeypatch.setenv(f"KERAS_DISTRIBUTION_{name}", value)
     refuses(re.escape(message), distribution.setup, "data_parallel")
+
+
+@pytest.mark.any_backend
+def test_only_a_process_of_several_leaves_without_waiting(monkeypatch):
+    """JAX's own handlers alone end a program that is no part of a run of several processes."""
+    registered = []
+    monkeypatch.setattr("atexit.register", registered.append)
+    jax_processes.do_not_wait(ConnectionError("lost"))
+    assert registered == []
+    monkeypatch.setattr(jax_processes, "_ends_after_a_loss", True)
+    jax_processes.do_not_wait(KeyboardInterrupt())
+    assert registered == []
+    jax_processes.do_not_wait(ConnectionError("lost"))
+    assert len(registered) == 1
 
 
 @only["tensorflow"]

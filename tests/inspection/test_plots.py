@@ -13,7 +13,7 @@ import keras_vit
 from keras_vit import inspection
 from keras_vit.inspection import FilterComponents, PatchComponents, TokenNorms
 from keras_vit.inspection import predictions as predictions_module
-from keras_vit.job import draw_predictions
+from keras_vit.inspection.predictions import draw_predictions
 from tests.inspection.cases import random_vit
 from tests.support import images, refuses
 from tests.test_heads import NAMES, READINGS, three_heads
