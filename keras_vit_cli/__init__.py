@@ -17,7 +17,7 @@ import textwrap
 import threading
 import warnings
 
-from keras_vit_cli.arguments import ARGUMENTS, flag
+from keras_vit_cli.arguments import ARGUMENTS, FLAG
 from keras_vit_cli.backend import BACKENDS, choose_backend, versions, without_keras
 from keras_vit_cli.output import set_escapes
 
@@ -107,18 +107,20 @@ def parser():
         group = command.add_argument_group("of every command")
         text = "what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)"
         group.add_argument("--backend", choices=BACKENDS, help=text)
-        group.add_argument("--traceback", **flag("show where an error came from"))
+        group.add_argument("--traceback", help="show where an error came from", **FLAG)
         command.set_defaults(run=run, refuse=command.error)
     return top
 
 
-def _add(command, *names, default_text=None, **options):
+def _add(command, names, text=None, default_text=None, **options):
     """Adds an argument whose help says whether it may be left out, and what holds then.
 
-    `default_text` is of a default that is decided later. What `options` leave out is that of
-    `ARGUMENTS`.
+    `names` are one, or several parted by spaces. `default_text` is of a default that is decided
+    later. What the help `text` and the `options` leave out is that of `ARGUMENTS`.
     """
-    options = {**ARGUMENTS.get(names[0], {}), **options}
+    names = names.split()
+    options = ARGUMENTS.get(names[0], {}) | options
+    options["help"] = text or options["help"]
     may_be_left_out = names[0].startswith("-") or options.get("nargs") in ("?", "*")
     takes_a_value = options.get("action") not in ("store_true", "store_const")
     if may_be_left_out and takes_a_value and not re.search("default:|optional", options["help"]):

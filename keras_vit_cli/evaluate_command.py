@@ -14,16 +14,16 @@ from keras_vit_cli.output import print_json, unreadable
 def add_evaluate(add):
     add("model")
     text = f"{ARGUMENTS['data']['help']} (default: what the model was trained on, if known)"
-    add("data", nargs="?", help=text)
+    add("data", text, nargs="?")
     add("--labels")
     add("--problem")
     add("--reading")
-    add("--split", help="which images (default: test, or those that the run tested on)")
+    add("--split", "which images (default: test, or those that the run tested on)")
     add("--data-dir")
     text = "count images whose class is among K best (default: 1, and 5 of more than 5 classes)"
-    add("--top", help=text, **several(count, "K"))
-    add("--batch-size", default=None, help="images at once (default: those of the run, or 64)")
-    add("--json", help="the whole report as JSON instead of a table")
+    add("--top", text, **several(count, "K"))
+    add("--batch-size", "images at once (default: those of the run, or 64)", default=None)
+    add("--json", "the whole report as JSON instead of a table")
 
 
 def run_evaluate(args):
@@ -185,10 +185,10 @@ def add_probe(add):
     add("data")
     add("--labels")
     text = "images of each class to learn from, one or several numbers (default: all of them)"
-    add("--shots", help=text, **several(count, "K"))
-    add("--seed", type=seed, default=0, help="what draws images for --shots (default: 0)")
-    add("--split", default="train", help="images to learn from")
-    add("--test-split", default="test", metavar="SPLIT", help="images to test on")
+    add("--shots", text, **several(count, "K"))
+    add("--seed", "what draws images for --shots (default: 0)", type=seed, default=0)
+    add("--split", "images to learn from", default="train")
+    add("--test-split", "images to test on", default="test", metavar="SPLIT")
     add("--data-dir")
     add("--layer")
     add("--batch-size", default=64)

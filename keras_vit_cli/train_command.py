@@ -11,7 +11,22 @@ import subprocess
 import sys
 import time
 
-from keras_vit_cli import arguments, parser
+from keras_vit_cli import parser
+from keras_vit_cli.arguments import (
+    FLAG,
+    MODEL,
+    Settings,
+    by_head,
+    count,
+    interval,
+    not_negative,
+    passes,
+    positive,
+    probability,
+    seed,
+    several,
+    share,
+)
 from keras_vit_cli.models import file_of, settings_of_run, use_precision
 
 # Flags that change one field of the recipe; --set changes any.
@@ -37,63 +52,51 @@ OF_THE_JOB = """output dataset data_dir channels labels problem split test_split
 def add_train(add):
     change = functools.partial(add, default_text="the recipe's")
     text = f"what to do, see `keras-vit recipes` (default: {OWN} for a folder, or else digits)"
-    add("--recipe", help=text)
-    add("--list", **arguments.flag("print the names of all recipes and end"))
+    add("--recipe", text)
+    add("--list", "print the names of all recipes and end", **FLAG)
     text = "print the recipe, with every change, what it costs in memory and time, and end"
-    add("--show", "--dry-run", **arguments.flag(text))
-    add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
-    text = "other than the recipe's: a name, .npz file, or folder"
-    change("--dataset", metavar="DATA", help=text)
+    add("--show --dry-run", text, **FLAG)
+    add("-o --output", "folder for what the run leaves (default: output)", default="output")
+    change("--dataset", "other than the recipe's: a name, .npz file, or folder", metavar="DATA")
     add("--labels")
     add("--problem", default_text="what the labels show")
     text = "weights of the losses of several heads, HEAD=WEIGHT,HEAD=WEIGHT"
-    weights = arguments.by_head(arguments.positive)
-    change("--loss-weights", type=weights, metavar="WEIGHTS", help=text)
+    change("--loss-weights", text, type=by_head(positive), metavar="WEIGHTS")
     add("--data-dir", default_text="$TFDS_DATA_DIR, or ~/tensorflow_datasets")
-    add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
-    add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
-    text = "architecture instead of the recipe's: B/16"
-    change("--variant", "--model", dest="model", help=text)
+    add("--split", "training images, such as train[:98%%] (default: the recipe's)")
+    add("--test-split", "images to test on (default: the recipe's)", metavar="SPLIT")
+    change("--variant --model", "architecture instead of the recipe's: B/16", dest="model")
     text = "checkpoint to begin from: name, file, folder or URL"
-    add("--weights", default_text="none: it begins at random", help=text)
-    text = "layers that do not train, as block_[0-8]"
-    add("--freeze", help=text, **arguments.several(str, "PATTERN"))
-    text = "train low-rank changes of the weights alone"
-    add("--lora", type=arguments.count, metavar="RANK", help=text)
-    text = f"to learn from it, too (distillation): {arguments.MODEL}"
-    add("--teacher", metavar="MODEL", help=text)
-    change("--epochs", type=arguments.passes, help="passes through the training images")
-    change("--steps", type=arguments.count, help="updates, instead of --epochs")
-    text = "images in an update; what follows from it is scaled too"
-    change("--batch-size", default=None, help=text)
-    text = "share of the updates that warms up"
-    change("--warmup", type=arguments.share, metavar="SHARE", help=text)
-    change("--learning-rate", type=arguments.positive, help="the highest, after the warm-up")
-    change("--weight-decay", type=arguments.not_negative, help="of the kernels, as in AdamW")
-    text = "side, or height and width"
-    change("--image-size", type=arguments.count, nargs="+", metavar="PX", help=text)
-    text = "parts that a batch is computed in, to save memory"
-    change("--accumulate", type=arguments.count, help=text)
-    change("--precision", help="float32, mixed_bfloat16, mixed_float16 or float64")
-    change("--seed", type=arguments.seed, help="of the weights, the order and the augmentation")
-    text = "any other field of the recipe"
-    add("--set", action=arguments.Settings, default_text="no change", help=text)
-    add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
+    add("--weights", text, default_text="none: it begins at random")
+    add("--freeze", "layers that do not train, as block_[0-8]", **several(str, "PATTERN"))
+    add("--lora", "train low-rank changes of the weights alone", type=count, metavar="RANK")
+    add("--teacher", f"to learn from it, too (distillation): {MODEL}", metavar="MODEL")
+    change("--epochs", "passes through the training images", type=passes)
+    change("--steps", "updates, instead of --epochs", type=count)
+    change("--batch-size", "images in an update; what follows from it is scaled too", default=None)
+    change("--warmup", "share of the updates that warms up", type=share, metavar="SHARE")
+    change("--learning-rate", "the highest, after the warm-up", type=positive)
+    change("--weight-decay", "of the kernels, as in AdamW", type=not_negative)
+    change("--image-size", "side, or height and width", type=count, nargs="+", metavar="PX")
+    change("--accumulate", "parts that a batch is computed in, to save memory", type=count)
+    change("--precision", "float32, mixed_bfloat16, mixed_float16 or float64")
+    change("--seed", "of the weights, the order and the augmentation", type=seed)
+    add("--set", "any other field of the recipe", action=Settings, default_text="no change")
+    add("--channels", "convert the images to so many channels", type=int, choices=(1, 3))
     text = "updates between checkpoints, or seconds as 600s"
-    add("--save-every", type=arguments.interval, default="600s", help=text)
+    add("--save-every", text, type=interval, default="600s")
     text = f"end with the weights of the best epoch on validation (default with {OWN})"
-    change("--keep-best", action=argparse.BooleanOptionalAction, help=text)
+    change("--keep-best", text, action=argparse.BooleanOptionalAction)
     text = "end after so many epochs without a better one, with the weights of the best"
-    change("--early-stopping", type=arguments.count, metavar="EPOCHS", help=text)
+    change("--early-stopping", text, type=count, metavar="EPOCHS")
     text = "let rare classes count as much as frequent ones in the loss"
-    change("--class-weights", choices=("balanced",), help=text)
+    change("--class-weights", text, choices=("balanced",))
     text = "erase a random box of this share of the training images (random erasing)"
-    change("--random-erasing", type=arguments.probability, metavar="SHARE", help=text)
+    change("--random-erasing", text, type=probability, metavar="SHARE")
     text = "keep checkpoints after the end, several times as large as the model"
-    add("--keep-checkpoints", **arguments.flag(text))
-    add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
-    text = "only test the model of a run again, as after training"
-    add("--evaluate", metavar="FOLDER", help=text)
+    add("--keep-checkpoints", text, **FLAG)
+    add("--distribute", "such as auto or data_parallel", default="single", metavar="MODE")
+    add("--evaluate", "only test the model of a run again, as after training", metavar="FOLDER")
 
 
 def run_train(args):
