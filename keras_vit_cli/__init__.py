@@ -66,8 +66,6 @@ def main(arguments=None):
         with contextlib.suppress(OSError, ValueError):  # or Python would complain at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13  # the number of SIGPIPE, which not every system has
-    except argparse.ArgumentError as error:  # what the parser itself cannot tell
-        args.refuse(str(error))
     except Exception as error:
         if args.traceback:
             raise
@@ -108,6 +106,7 @@ def parser():
         text = "what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)"
         group.add_argument("--backend", choices=BACKENDS, help=text)
         group.add_argument("--traceback", help="show where an error came from", **FLAG)
+        # What the parser cannot tell, a command refuses itself: as wrong usage, with this text.
         command.set_defaults(run=run, refuse=command.error)
     return top
 

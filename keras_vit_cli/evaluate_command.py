@@ -1,6 +1,5 @@
 """`keras-vit evaluate` and `probe`: how well a model, or its features, do on labelled images."""
 
-import argparse
 import collections
 import json
 import os
@@ -75,8 +74,7 @@ def take_data_of_run(args):
         args.data = record.pretrained_on
         return
     if not os.path.isfile(os.path.join(args.model, "settings.json")):
-        text = "data: it is needed where the model is not the folder of a finished run, or digits"
-        raise argparse.ArgumentError(None, text)
+        args.refuse("data: needed where the model is not the folder of a finished run, or digits")
     job = Job.read(args.model)
     args.data, args.data_dir = job.dataset or job.recipe.dataset, args.data_dir or job.data_dir
     args.labels, args.problem = args.labels or job.labels, args.problem or job.problem

@@ -1,6 +1,5 @@
 """`keras-vit predict`, `embed` and `explore`: what a model makes of images."""
 
-import argparse
 import os
 
 from keras_vit_cli.arguments import FLAG, count, positive, probability, several
@@ -58,7 +57,7 @@ def run_predict(args):
     if is_table and readable:
         _print_table(files, predictions, readable, of_values)
     elif not is_table:
-        columns = ["image", *["head"] * bool(heads)]
+        columns = ["image", "head"] if heads else ["image"]
         columns += [] if all(of_values.values()) else COLUMNS
         columns += OF_VALUES if any(of_values.values()) else []
         columns = list(dict.fromkeys(columns))
@@ -152,8 +151,7 @@ def run_explore(args):
     from keras_vit.text import visible
 
     if args.compare == args.model:
-        text = f"--compare: takes another model than the first. Received: {args.model!r} twice."
-        raise argparse.ArgumentError(None, text)
+        args.refuse(f"--compare: takes another model. Received: {args.model!r} twice.")
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
     names, files = read_names(args.class_names), files_of(args)
     model = open_model(args.model, args.reading)

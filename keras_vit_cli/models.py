@@ -1,6 +1,5 @@
 """Models and images of what stands on the command line."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -111,6 +110,6 @@ def files_of(args):
     if args.images:
         return image_files(args.images)
     if (record := in_the_package(args.model)) is None:
-        raise argparse.ArgumentError(None, "images: they are needed for any model but digits")
+        args.refuse("images: they are needed for any model but digits")
     files, here = sorted(fetch(record.url).parent.glob("*.png")), pathlib.Path.cwd()
     return [str(file.relative_to(here) if file.is_relative_to(here) else file) for file in files]

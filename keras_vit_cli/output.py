@@ -1,6 +1,5 @@
 """Rows as a table for people, or as CSV or JSON for programs."""
 
-import argparse
 import csv
 import json
 import sys
@@ -37,7 +36,7 @@ def unreadable(count, total):
 def print_rows(rows, columns, args, left=1):
     """Prints dicts with the keys `columns`; `None` is unknown."""
     if args.csv and args.json:
-        raise argparse.ArgumentError(None, "give --csv or --json.")
+        args.refuse("give --csv or --json.")
     if args.json:
         print_json(rows)
     elif args.csv:

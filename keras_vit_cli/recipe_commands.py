@@ -1,6 +1,5 @@
 """`keras-vit recipes` and `sweep`: the training recipes, and the learning rate that does best."""
 
-import argparse
 import json
 import sys
 
@@ -25,7 +24,7 @@ def run_recipes(args):
     from keras_vit import recipes
 
     if args.json and args.name is None:
-        raise argparse.ArgumentError(None, "--json shows one recipe: give its name, too")
+        args.refuse("--json shows one recipe: give its name, too")
     if args.name is None:
         recipes.list_recipes()
         print("\nown_images is the recipe of any folder of images, here for 1,000 of them.")

@@ -106,8 +106,7 @@ def run_train(args):
     """
     begin = time.perf_counter()
     if None not in (args.epochs, args.steps):
-        text = f"give --epochs or --steps. Received: {args.epochs} and {args.steps}."
-        raise argparse.ArgumentError(None, text)
+        args.refuse(f"give --epochs or --steps. Received: {args.epochs} and {args.steps}.")
     of_run = settings_of_run(args.evaluate).get("recipe", {}) if args.evaluate else {}
     use_precision(of_run.get("precision") or args.precision or args.set.get("precision"))
     from keras_vit import distribution, recipes
@@ -122,8 +121,8 @@ def run_train(args):
         usual = vars(parser().parse_args(["train"]))
         apart = {"evaluate", "output", "backend", "traceback", "refuse"}
         if given := [n for n in usual if n not in apart and getattr(args, n) != usual[n]]:
-            text = f"--evaluate repeats a run as it was. Received: {', '.join(given)} beside it."
-            raise argparse.ArgumentError(None, text)
+            received = f"Received: {', '.join(given)} beside it."
+            args.refuse(f"--evaluate repeats a run as it was. {received}")
         Job.read(args.evaluate).evaluate()
         return 0
     job = make_job(args)
@@ -153,16 +152,17 @@ def run_train(args):
 
 
 def check_settings(args):
-    """Raises an ArgumentError where --set would be overruled, or would overrule another flag."""
+    """Refuses a --set that would be overruled, or would overrule another flag."""
     for name, value in args.set.items():
         if name in OF_DATA:
-            text = f"--set: {name} is what the data has; give {OF_DATA[name]} instead. Received: "
-            raise argparse.ArgumentError(None, f"{text}{name}={value!r}")
+            args.refuse(
+                f"--set: {name} is what the data has; give {OF_DATA[name]} instead. Received: "
+                f"{name}={value!r}"
+            )
         for argument, fields in OF_FLAGS.items():
             if name in fields and (given := getattr(args, argument)) is not None:
                 argument = {"model": "variant"}.get(argument, argument).replace("_", "-")
-                text = f"give --{argument} or --set {name}. Received: {given} and {value!r}."
-                raise argparse.ArgumentError(None, text)
+                args.refuse(f"give --{argument} or --set {name}. Received: {given} and {value!r}.")
 
 
 def make_job(args):
@@ -175,16 +175,17 @@ def make_job(args):
     fields["teacher"] = args.teacher and file_of(args.teacher)
     check_settings(args)
     if args.labels and not args.dataset:
-        raise argparse.ArgumentError(None, "--labels needs --dataset, the folder of the images.")
+        args.refuse("--labels needs --dataset, the folder of the images.")
     if args.weights and file_of(args.weights).endswith(".keras"):
-        text = "--weights takes a checkpoint, which `keras-vit convert` makes of a Keras model: "
-        text += f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
-        raise argparse.ArgumentError(None, text)
+        args.refuse(
+            "--weights takes a checkpoint, which `keras-vit convert` makes of a Keras model: "
+            f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
+        )
     is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
     name, images = args.recipe or (OWN if is_own else "digits"), None
     recipe = recipes.get(name)
     if name == OWN and not args.dataset:
-        raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
+        args.refuse(f"--recipe {OWN} needs --dataset, your images.")
     if args.dataset or args.split or not (recipe.examples and recipe.num_classes):
         images = Job(recipe, **fields).load(args.split, batch_size=1)
     if name == OWN:
@@ -194,6 +195,8 @@ def make_job(args):
     if (args.model or args.weights) and recipe.variant is None:  # a whole model's architecture
         recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
+    if args.image_size and len(args.image_size) == 1:
+        (changes["image_size"],) = args.image_size
     changes |= args.set
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     if args.class_weights:
@@ -202,10 +205,6 @@ def make_job(args):
     if args.random_erasing:
         augment = (*recipe.train.augment, ("random_erasing", args.random_erasing))
         recipe = recipe.replace(train=dataclasses.replace(recipe.train, augment=augment))
-    if args.image_size:
-        size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
-        recipe = recipe.replace(image_size=size)
-        del changes["image_size"]
     if images is not None:
         recipe = recipe.replace(
             dataset=images.name, examples=images.num_examples, num_classes=images.num_classes
@@ -222,8 +221,10 @@ def make_job(args):
     for name in NEEDS.keys() & args.set.keys():
         field, value = NEEDS[name]
         if (present := getattr(recipe, field)) != value:
-            text = f"--set: {name} has an effect with {field}={value!r} only. Received: "
-            raise argparse.ArgumentError(None, f"{text}{name} and {field}={present!r}")
+            args.refuse(
+                f"--set: {name} has an effect with {field}={value!r} only. Received: {name} and "
+                f"{field}={present!r}"
+            )
     return Job(recipe, **fields)
 
 
