@@ -150,8 +150,7 @@ def check_names(variant, names, further=()):
         raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here}.")
 
 
-# Arguments here, and what they are called in timm, Hugging Face, torchvision, keras.applications,
-# KerasHub and vit-pytorch.
+# Arguments here: their names in timm, Hugging Face, torchvision, Keras, KerasHub and vit-pytorch.
 ELSEWHERE = {
     "num_classes": "classes num_labels num_class n_classes nb_classes nclass",
     "image_size": "img_size input_size input_resolution resolution crop_size",

@@ -49,8 +49,7 @@ def run_convert(args):
     taken += [config] if path.suffix == ".safetensors" and config.exists() else []
     if taken and not args.force:
         raise FileExistsError(
-            f"There is something already. Received: {', '.join(map(str, taken))}; --force replaces "
-            "it."
+            f"There is something. Received: {', '.join(map(str, taken))}; --force replaces it."
         )
     output_place(path, folder=args.format == "huggingface" or not (args.format or path.suffix))
     model = open_model(args.model, args.reading, **args.set)

@@ -14,8 +14,7 @@ def set_escapes():
 def print_json(content, **options):
     """Prints JSON that any terminal shows and any program reads.
 
-    A byte of a file name that is no UTF-8 is an escape from `\\udc80` to `\\udcff`, of which Python
-    makes the name again.
+    A byte of a name that is no UTF-8 is an escape from `\\udc80` to `\\udcff`, as Python reads it.
     """
     from keras_vit.text import visible
 

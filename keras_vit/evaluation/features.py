@@ -220,8 +220,7 @@ def _labels_by_head(labels, model, heads):
 def _split(batch, index, model, heads):
     """(images, {head: labels}, {head: where they are known}) of a batch in NumPy.
 
-    Rows of weight 0, which fill the batch, are dropped. In a dict {head: weights}, a 0 means that
-    an image lacks the label.
+    Rows of weight 0, which fill the batch, are dropped. In {head: weights}, 0 is a missing label.
     """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         raise ValueError(
@@ -235,9 +234,8 @@ def _split(batch, index, model, heads):
     for each in labels.values():
         if each.ndim == 0 or len(each) != len(images):
             raise ValueError(
-                "There must be one label for each image; call .batch(...) on a dataset of single "
-                f"images. Received: {len(images)} images and labels of shape {each.shape} in batch "
-                f"{index}."
+                "There must be one label for each image; .batch(...) makes batches of single ones. "
+                f"Received: {len(images)} images and labels of shape {each.shape} in batch {index}."
             )
     by_head = heads and isinstance(weights, Mapping)
     known = {}

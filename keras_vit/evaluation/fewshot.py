@@ -25,8 +25,7 @@ class LeastSquares:
     """A least-squares classifier of features.
 
     Attributes:
-        mean, std: (features,) of the training features, by which all are whitened; `std` is their
-            standard deviation + 1e-5.
+        mean, std: (features,) of the training features; `std` is the standard deviation + 1e-5.
         weights: W, (features + 1, classes); the last row belongs to the constant feature.
     """
 
@@ -90,7 +89,7 @@ def least_squares(
 
 
 def _with_constant(x):
-    """(images, features) -> (images, features + 1), with the constant feature as the last column."""
+    """(images, features) -> (images, features + 1), the constant feature as the last column."""
     return np.pad(x, ((0, 0), (0, 1)), constant_values=BIAS)
 
 
@@ -124,8 +123,7 @@ class FewShot(Result):
 
     Attributes:
         accuracy: shots -> accuracies on the test images, one for each of the `seeds`.
-        examples: shots -> training images used, fewer than shots times classes if a class has
-            too few images.
+        examples: shots -> training images used; a class with too few images gives what it has.
         seeds, l2: as in `fewshot`.
         num_classes, test_examples: of the data.
     """

@@ -156,8 +156,7 @@ class RegressionReport(BaseReport):
     """How near the values of a model are to the right ones: a `BaseReport`.
 
     Attributes:
-        mean_absolute_error, root_mean_squared_error: over all images and outputs, in the units of
-            the labels.
+        mean_absolute_error, root_mean_squared_error: of all outputs, in the units of the labels.
         r2: share of the variance of the labels that is explained, mean over the outputs; NaN where
             all labels of an output are equal.
         outputs: name of each output -> its three figures.

@@ -176,8 +176,7 @@ class Layout(typing.NamedTuple):
         words = [name.removesuffix(" token") for name in self.names if name.endswith(" token")]
         raise ValueError(
             f"query must be {', '.join([*words, 'mean'])}, (row, column) of one of {self.grid[0]} "
-            f"x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. Received: "
-            f"query={query!r}."
+            f"x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. Received: {query=}."
         )
 
 

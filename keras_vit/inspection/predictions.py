@@ -70,8 +70,7 @@ def plot_predictions(
     Args:
         images, path: as in `plot_maps`.
         maps: (n, rows, columns), what `attention_maps` returns.
-        labels: (n,) true classes; of several classes at once (n, classes) of 0 and 1; or values,
-            (n,) or (n, targets).
+        labels: (n,) true classes; (n, classes) of 0 and 1; or values, (n,) or (n, targets).
         probabilities: (n, classes) of the model; of a regression its values (n, targets).
         class_names: names of the classes or of the targets; `None` for numbers.
         reading: `"softmax"`, `"sigmoid"` or `"values"`: what the outputs are.

@@ -43,8 +43,7 @@ def relevance_maps(
     Raises:
         ValueError: a model without attention or classes, or classes that it does not have.
 
-    Source: Chefer et al. (2021), "Generic attention-model explainability", Eq. 5 and 6 for
-    self-attention.
+    Source: Chefer et al. (2021), "Generic attention-model explainability", Eq. 5 and 6.
     """
     check_choice("method", method, ("chefer", "last_block"))
     blocks, images = forward.transformer_blocks(model), forward.floats_of(model, images)
