@@ -160,10 +160,7 @@ def plot_components(images: ArrayLike, components: PatchComponents, path: FilePa
 
 
 def plot_reconstructions(
-    images: ArrayLike,
-    reconstructions: ArrayLike,
-    hidden: ArrayLike,
-    path: FilePath = None,
+    images: ArrayLike, reconstructions: ArrayLike, hidden: ArrayLike, path: FilePath = None
 ) -> Any:
     """Draws each image, what a masked autoencoder saw of it, and what it made of the rest.
 
