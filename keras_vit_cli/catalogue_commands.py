@@ -32,10 +32,10 @@ def run_list(args):
     with without_keras():
         from keras_vit.weights.catalog import checkpoints
 
-        found = checkpoints(args.variant, args.family, args.data, args.image_size)
+        records = checkpoints(args.variant, args.family, args.data, args.image_size)
         rows = [
             row
-            for row in map(_row, found)
+            for row in map(_row, records)
             if (args.max_size is None or (row["MB"] is not None and row["MB"] <= args.max_size))
             and (args.min_accuracy is None or (row["top-1"] or 0) >= args.min_accuracy)
         ]

@@ -44,14 +44,14 @@ NEEDS = {"momentum": ("optimizer", "sgdm"), "end_learning_rate": ("schedule", "l
 NEEDS |= dict.fromkeys(("beta1", "beta2", "epsilon"), ("optimizer", "adam"))
 NEEDS |= dict.fromkeys(("timescale", "cooldown_steps"), ("schedule", "rsqrt"))
 NEEDS |= {"boundaries": ("schedule", "stairs")}
-OWN = "own_images"  # the recipe for any folder, file or archive of images
+OWN_IMAGES = "own_images"  # the recipe for any folder, file or archive of images
 OF_THE_JOB = """output dataset data_dir channels labels problem split test_split model weights
     freeze lora teacher save_every keep_checkpoints"""
 
 
 def add_train(add):
     change = functools.partial(add, default_text="the recipe's")
-    text = f"what to do, see `keras-vit recipes` (default: {OWN} for a folder, or else digits)"
+    text = "what to do, see `keras-vit recipes` (default: own_images for a folder, or else digits)"
     add("--recipe", text)
     add("--list", "print the names of all recipes and end", **FLAG)
     text = "print the recipe, with every change, what it costs in memory and time, and end"
@@ -85,7 +85,7 @@ def add_train(add):
     add("--channels", "convert the images to so many channels", type=int, choices=(1, 3))
     text = "updates between checkpoints, or seconds as 600s"
     add("--save-every", text, type=interval, default="600s")
-    text = f"end with the weights of the best epoch on validation (default with {OWN})"
+    text = f"end with the weights of the best epoch on validation (default with {OWN_IMAGES})"
     change("--keep-best", text, action=argparse.BooleanOptionalAction)
     text = "end after so many epochs without a better one, with the weights of the best"
     change("--early-stopping", text, type=count, metavar="EPOCHS")
@@ -182,14 +182,14 @@ def make_job(args):
             f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
         )
     is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
-    name, images = args.recipe or (OWN if is_own else "digits"), None
+    name, images = args.recipe or (OWN_IMAGES if is_own else "digits"), None
     recipe = recipes.get(name)
-    if name == OWN and not args.dataset:
-        args.refuse(f"--recipe {OWN} needs --dataset, your images.")
+    if name == OWN_IMAGES and not args.dataset:
+        args.refuse(f"--recipe {OWN_IMAGES} needs --dataset, your images.")
     if args.dataset or args.split or not (recipe.examples and recipe.num_classes):
         images = Job(recipe, **fields).load(args.split, batch_size=1)
-    if name == OWN:
-        recipe = own_recipe(args, images)
+    if name == OWN_IMAGES:
+        recipe = recipe_of_images(args, images)
     if images is not None:
         recipe = recipe.for_problem(images.problem)
     if (args.model or args.weights) and recipe.variant is None:  # a whole model's architecture
@@ -242,7 +242,7 @@ def show(job):
     print(cost(job, model))
 
 
-def own_recipe(args, images):
+def recipe_of_images(args, images):
     """The recipe for a pipeline of one's own images, with the size of weights or of the images."""
     from keras_vit import recipes
     from keras_vit.data.pixels import shorter_side

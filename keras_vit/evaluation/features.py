@@ -234,7 +234,7 @@ def _split(batch, index, model, heads):
     for each in labels.values():
         if each.ndim == 0 or len(each) != len(images):
             raise ValueError(
-                "There must be one label for each image; .batch(...) makes batches of single ones. "
+                "There must be one label for each image; call .batch(...) on single images. "
                 f"Received: {len(images)} images and labels of shape {each.shape} in batch {index}."
             )
     by_head = heads and isinstance(weights, Mapping)

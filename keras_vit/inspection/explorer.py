@@ -165,7 +165,7 @@ def _page(index, parts):
         "css": css,
         "js": "\n".join(scripts),
         "title": html.escape(" and ".join(one["name"] for one in index["models"])),
-        "facts": _json(index),
+        "index": _json(index),
         "parts": "\n".join(
             f'<script type="application/json" id="{key}">{_json(part)}</script>'
             for key, part in parts.items()
