@@ -127,9 +127,8 @@ class Batches:
     """
 
     def __init__(self, source, rows, *, model, size, numbers=None, outputs=None):
-        self.source, self.rows, self.model = source, rows, model
-        self.size, self.numbers, self.skipped = size, numbers, []
-        self.problem, self.outputs = source.problem, outputs
+        self.source, self.rows, self.model, self.size = source, rows, model, size
+        self.numbers, self.outputs, self.skipped = numbers, outputs, []
 
     def __len__(self):
         return -(-len(self.rows) // self.size)
@@ -154,10 +153,10 @@ class Batches:
             columns[numbers] = label
             return columns
 
-        wanted, problem = input_of(self.model), self.problem
+        wanted, problem = input_of(self.model), self.source.problem
         shape = map_heads(shape_of, problem, self.source.label_shape, self.outputs)
         label_rows = LabelRows(problem, shape, weighted=isinstance(problem, dict))
-        labels = {}
+        labels = {}  # of the rows of a batch
 
         def read(row):
             image, label = self.source[row]
@@ -171,10 +170,10 @@ class Batches:
             places = {index: self.source.place(rows[index]) for index in errors}
             warn_of_unreadable(places, errors)
             self.skipped += places.values()
-            kept = [index for index in range(len(rows)) if index not in errors]
-            if kept:  # as a pipeline leaves them out
-                together = np.stack([labels[rows[index]] for index in kept])
-                yield images[kept], *label_rows.labels(together)
+            kept = np.delete(np.arange(len(rows)), [*errors])  # as a pipeline leaves others out
+            if len(kept):
+                of_batch = np.stack([labels[row] for row in rows[kept]])
+                yield images[kept], *label_rows.labels(of_batch)
             labels.clear()
 
 

@@ -96,7 +96,7 @@ def input_gradients(
 
 
 def _batches_with_classes(model, images, classes, batch_size):
-    """(images, one-hot classes, logits, count) of each of `forward.batches`."""
+    """The `forward.batches` of images, of their classes as one-hot rows, and of their logits."""
     check_one_head(model, "Relevance for a class")
     shape = getattr(model, "output_shape", None)
     if getattr(model, "num_classes", None) == 0 or not (
@@ -113,13 +113,11 @@ def _batches_with_classes(model, images, classes, batch_size):
             f"classes must be numbers from 0 to {shape[1] - 1}, one for all images or one for each "
             f"of the {len(images)}. Received: classes={classes!r}."
         )
-    given = np.broadcast_to(given, (len(images),))
-    parts = (forward.batches(array, batch_size) for array in (images, given))
-    logits = forward.outputs(model, model.outputs, images, batch_size)
-    for (x, count), (numbers, _), ((output,), _) in zip(*parts, logits):
-        output = forward.to_array(output)
-        numbers = output.argmax(axis=-1) if classes is None else numbers
-        yield x, np.eye(output.shape[1], dtype=output.dtype)[numbers], output, count
+    outputs = forward.outputs(model, model.outputs, images, batch_size)
+    logits = np.concatenate([forward.to_array(x)[:count] for (x,), count in outputs])
+    given = logits.argmax(axis=-1) if classes is None else np.broadcast_to(given, len(images))
+    hot = np.eye(shape[1], dtype=logits.dtype)[given]
+    return forward.batches(batch_size, images, hot, logits)
 
 
 def _by_attention(model, blocks):
