@@ -196,7 +196,7 @@ def make_job(args):
         recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
     if args.image_size and len(args.image_size) == 1:
-        (changes["image_size"],) = args.image_size
+        changes["image_size"] = args.image_size[0]
     changes |= args.set
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     if args.class_weights:

@@ -116,10 +116,9 @@ def evaluate(
             that are not finite, or that nothing says how to read.
     """
     began, left_out, heads = time.perf_counter(), [], heads_of(model)
-    options = for_each(
-        heads or (None,), top=top, confusion=confusion, class_names=class_names, real=real,
-        from_logits=from_logits, reading=reading, threshold=threshold,
-    )  # fmt: skip
+    options = {"top": top, "confusion": confusion, "class_names": class_names, "real": real}
+    options |= {"from_logits": from_logits, "reading": reading, "threshold": threshold}
+    options = for_each(heads or (None,), **options)
     for head, of_one in options.items():
         with errors_of(head):
             if of_one.get("top") is not None:
