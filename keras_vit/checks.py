@@ -64,8 +64,7 @@ def grid_of(image_size, patch_size, in_pairs=False):
     """The (rows, columns) of patches of an image; sizes are ints or (height, width), in pixels.
 
     Raises:
-        ValueError: the patches do not tile the image, with the nearest sizes that fit, or are
-            more than any model has a place for; see `bounded`.
+        ValueError: the patches do not tile the image, or are too many; see `bounded`.
     """
     image_size, patch_size = pair(image_size, "image_size"), pair(patch_size, "patch_size")
     if any(side % patch for side, patch in zip(image_size, patch_size)):
@@ -124,8 +123,7 @@ def choice(default, of=None, compared=False):
     """A field of a variant that a builder inherits from the checkpoint, unless it is an argument.
 
     `of` are the values that it may have, if `check_choices` knows them. It is `compared` if weights
-    of a checkpoint with another value fit too: the model then computes other numbers than that of
-    the checkpoint, and the load report names the field.
+    of a model with another value fit, but compute other numbers: the load report then names it.
     """
     marks = {"of": of, "inherited": True, "compared": compared}
     return dataclasses.field(default=default, metadata=marks)

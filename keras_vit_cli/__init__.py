@@ -1,7 +1,6 @@
 """The command line: `keras-vit COMMAND ...`, or `python -m keras_vit_cli COMMAND ...`.
 
-It stands beside the library, so that `keras-vit --help` answers before Keras is imported: each
-command imports what it needs when it runs.
+It stands beside the library, which a command imports when it runs: `--help` waits for no Keras.
 """
 
 import argparse
@@ -38,9 +37,8 @@ def main(arguments=None):
         arguments: list of text; `None` takes those of the process.
 
     Returns:
-        The exit code: 0 if all went well, or after the help, where no command is given; 1 after an
-        error, told in one line on stderr; 130 after Ctrl-C; 141 if nobody reads the output any
-        more. Wrong usage exits with 2.
+        The exit code: 0 if all went well; 1 after an error, a line on stderr; 130 after Ctrl-C; 141
+        if nobody reads the output any more. Wrong usage exits with 2.
     """
     form = parser()
     args = form.parse_args(arguments)

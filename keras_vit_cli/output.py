@@ -21,8 +21,9 @@ def print_json(content, **options):
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
     ascii_only = not encoding.startswith("utf")
     text = json.dumps(content, indent=1, ensure_ascii=ascii_only, **options)
-    escaped = lambda c: json.dumps(c)[1:-1] if c > "\x7f" else "\\u007f"  # noqa: E731
-    print("".join(c if c == "\n" or visible(c) == c else escaped(c) for c in text))
+    escapes = {c: json.dumps(c)[1:-1] for c in {*text} - {"\n"} if visible(c) != c}
+    escapes["\x7f"] = "\\u007f"  # which JSON leaves as it is
+    print(text.translate(str.maketrans(escapes)))
 
 
 def unreadable(count, total):

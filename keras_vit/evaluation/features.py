@@ -117,8 +117,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
 
     Both are arrays, or dicts {head: array} of a model with several heads. All calls of the model
     have the size of the first, so that a backend compiles once: a smaller batch is filled up, and
-    the filling dropped. Files that cannot be read are an error, unless `left_out` is a list: it
-    gets them, and a warning names each.
+    the filling dropped. Unreadable files are an error, or go to the list `left_out` with a warning.
     """
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")

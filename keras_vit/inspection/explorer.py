@@ -57,8 +57,7 @@ def explore(
         megabytes: the largest size of the file for each image and model.
 
     Raises:
-        ValueError: no model, or one without attention or without a block; images that a model does
-            not take; or more attention than fits.
+        ValueError: no model, or one without such blocks; images of others; more than fits.
     """
     output_place(path)
     positive_float(megabytes, "megabytes")

@@ -256,13 +256,13 @@ def compiled(model, key, function):
 
 
 def gradients(logits, arrays, hot):
-    """(gradients of the logits that `hot` chooses by some arrays, what `logits` returns).
+    """(gradients of the logits that `hot` chooses by some arrays, list of what `logits` returns).
 
-    `logits` is a function of the list of arrays and returns a list: the logits and perhaps more.
+    `logits` is a function of the list of arrays: it returns the logits, and perhaps more.
     """
 
     def chosen(tensors):
-        results = logits(tensors)
+        results = keras.tree.flatten(logits(tensors))
         return keras.ops.sum(keras.ops.multiply(results[0], hot)), results
 
     tensors = [keras.ops.convert_to_tensor(array) for array in arrays]

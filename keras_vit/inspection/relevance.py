@@ -87,7 +87,7 @@ def input_gradients(
     """
     images, products = forward.as_inputs(model, images), []
     tapped = forward.graph(model, getattr(model, "outputs", None))
-    logits = lambda x: keras.tree.flatten(tapped(x, training=False))  # noqa: E731
+    logits = functools.partial(tapped, training=False)
     run = forward.compiled(model, "by pixels", functools.partial(forward.gradients, logits))
     for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):
         (slopes,), _ = run([x], hot)
@@ -123,8 +123,7 @@ def _batches_with_classes(model, images, classes, batch_size):
 def _by_attention(model, blocks):
     """The function that gives gradients by additions to the attention of each block.
 
-    It returns the logits and the attention besides. No attention takes A as an argument, so that
-    another function stands for its `call`.
+    It also returns logits and attention. As no layer takes A, a function stands for its `call`.
     """
     outer = weakref.ref(model)  # see `forward.compiled`
 
