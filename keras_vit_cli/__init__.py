@@ -18,7 +18,6 @@ import warnings
 
 from keras_vit_cli.arguments import ARGUMENTS, FLAG
 from keras_vit_cli.backend import BACKENDS, choose_backend, versions, without_keras
-from keras_vit_cli.output import set_escapes
 
 # The module of each command: it has `add_COMMAND`, which adds the arguments, and `run_COMMAND`,
 # whose docstring is the help, with an example below.
@@ -48,7 +47,8 @@ def main(arguments=None):
     try:
         import absl.logging
 
-        set_escapes()
+        if hasattr(sys.stdout, "reconfigure"):  # or what its encoding lacks would be an error
+            sys.stdout.reconfigure(errors="backslashreplace")
         if args.command not in WITHOUT_BACKEND:
             choose_backend(args.backend)
         absl.logging.set_verbosity(absl.logging.ERROR)  # Grain warns that there is no JAX

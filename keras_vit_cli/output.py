@@ -5,12 +5,6 @@ import json
 import sys
 
 
-def set_escapes():
-    """Lets stdout show as an escape what its encoding has no place for, instead of failing."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
 def print_json(content, **options):
     """Prints JSON that any terminal shows and any program reads.
 

@@ -46,8 +46,6 @@ def draw_predictions(model, test, path, count=12):
     if not len(chosen):
         return
     labels, scores = ({head: x[chosen] for head, x in each.items()} for each in (labels, scores))
-    if not heads:
-        labels, scores, readings = labels[None], scores[None], readings[None]
     mean, std = per_channel(test.preprocessing, images.shape[-1])
     pictures, maps = (images[chosen] * std + mean).clip(0, 1), attention_maps(model, images[chosen])
     plot_predictions(pictures, maps, labels, scores, test.class_names, path, readings)
