@@ -6,8 +6,8 @@ import math
 
 from keras_vit.text import brief, unknown
 
-MAX_PATCHES = 1 << 22  # of an image; those of ViT-B have then positions of 12 GiB
-MAX_PAIRED = 1 << 15  # where positions are relative; their pairs have then an index of 8 GiB
+MAX_PATCHES = 1 << 22  # of an image; ViT-B then has 12 GiB of positions
+MAX_PAIRED = 1 << 15  # where positions are relative; the index of their pairs then takes 8 GiB
 
 
 @contextlib.contextmanager

@@ -61,7 +61,7 @@ def main(arguments=None):
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        with contextlib.suppress(OSError, ValueError):  # or Python would complain at its end
+        with contextlib.suppress(OSError, ValueError):  # or Python complains when it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13  # the number of SIGPIPE, which not every system has
     except Exception as error:

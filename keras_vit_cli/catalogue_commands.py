@@ -65,7 +65,7 @@ def run_fetch(args):
     from keras_vit.weights import catalog, fetch
 
     places = []
-    for name in args.names:  # a mistake shows before a download
+    for name in args.names:  # a wrong name is an error before any download
         is_url = "://" in name and len(catalog.lookup(name)) != 1
         record = None if is_url else catalog.find(name)
         places.append((name, None) if is_url else (record.url, record.size))

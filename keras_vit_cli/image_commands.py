@@ -45,7 +45,7 @@ def run_predict(args):
         usual = 1 if is_table else 5
         most[head] = args.top or (usual if args.threshold is None else one.output_shape[-1])
     threshold = args.threshold
-    if heads:  # values have no probability that it could be one of
+    if heads:  # a head of values has no probabilities
         threshold = {head: threshold for head, is_values in of_values.items() if not is_values}
     options = {"top": most, "threshold": threshold, "skip_corrupt": True, "progress": None}
     predictions = keras_vit.predict(

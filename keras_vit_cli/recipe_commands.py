@@ -6,7 +6,7 @@ import sys
 from keras_vit_cli import train_command
 from keras_vit_cli.arguments import count, positive
 
-# What `train` alone has; some are later than this list, or are the sweep's own.
+# Arguments of `train` that `sweep` lacks, or has with another meaning.
 OF_TRAINING = """--list --show --dry-run --evaluate --save-every --distribute --learning-rate
     --test-split -o""".split()
 

@@ -211,7 +211,7 @@ def make_job(args):
         )
     recipe = recipe.scale(args.batch_size)
     steps = args.steps
-    if args.epochs is not None:  # whole batches alone make an epoch
+    if args.epochs is not None:  # an epoch has whole batches only
         steps = max(1, round(args.epochs * (recipe.examples // recipe.batch_size)))
     if steps is not None:
         recipe = recipe.scale(steps=steps)

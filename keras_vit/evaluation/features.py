@@ -137,7 +137,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
             continue
         is_files = isinstance(images, list) or images.dtype.kind in "OSU"
         if is_files or stored or (images.dtype == np.uint8 and prepares_bytes(model)):
-            looked.add((id(model), "predict"))  # as of a white page: all values are right
+            looked.add((id(model), "predict"))  # `preprocess` is right, even of a white page
             items = list(images) if is_files else images
             if not is_files or left_out is None:
                 images = preprocess(items, model)
@@ -149,7 +149,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
         if not len(images):
             continue
         check_shape(model, images)
-        size = size or len(batch[0])  # those that are left out are fewer in the next batch
+        size = size or len(batch[0])  # with those left out, which the next may have
         parts = []
         for start in range(0, len(images), size):
             part = images[start : start + size]

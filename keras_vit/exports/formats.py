@@ -16,7 +16,7 @@ import keras
 
 from keras_vit.inspection.forward import to_array
 
-LEAST_SIDE = 33  # of open images of BiT: one pixel is left of less, which PyTorch takes for fixed
+LEAST_SIDE = 33  # of BiT's open images: smaller ones end as one pixel, which PyTorch would fix
 _PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own
 
 
@@ -177,7 +177,7 @@ def _torch_program(graph):
     """(the `torch.export.ExportedProgram` of a graph, the names of its outputs in its order)."""
     import torch
 
-    def side(name, stride):  # 1 is a size of its own to PyTorch
+    def side(name, stride):  # PyTorch takes a side of 1 as fixed
         return stride * torch.export.Dim(name, min=2 if stride > 1 else LEAST_SIDE)
 
     sides = {0: torch.export.Dim("batch", min=1)}

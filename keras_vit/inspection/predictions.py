@@ -38,7 +38,7 @@ def draw_predictions(model, test, path, count=12):
         reading = reading_of(heads.get(head, model)).decided(output)
         scores[head], readings[head] = reading.scores(output), reading.name
         errors = prediction_errors(labels[head], scores[head], reading.name)
-        mistakes = mistakes + errors / (errors.max() or 1)  # of each head alike
+        mistakes = mistakes + errors / (errors.max() or 1)  # so that heads count alike
     weights = [keras.tree.flatten(batch[2:]) or [np.ones(len(batch[0]))] for batch in batches]
     is_labelled = np.concatenate([np.min(np.asarray(each), axis=0) > 0 for each in weights])
     order = np.argsort(-mistakes, kind="stable")
