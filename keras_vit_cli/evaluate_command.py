@@ -91,9 +91,7 @@ def class_map(problem, of_model, of_data, outputs):
 
     if problem == "regression":
         return None
-    num_classes = (
-        2 if problem == "single_label" and outputs == 1 else outputs
-    )  # a sigmoid tells two
+    num_classes = 2 if problem == "single_label" and outputs == 1 else outputs  # one tells two
     places = {}
     for number, name in enumerate(of_model or ()):
         places.setdefault(name, []).append(number)
