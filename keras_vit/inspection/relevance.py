@@ -123,26 +123,27 @@ def _batches_with_classes(model, images, classes, batch_size):
 def _by_attention(model, blocks):
     """The function that gives gradients by additions to the attention of each block.
 
-    It also returns logits and attention. As no layer takes A, a function stands for its `call`.
+    It also returns the logits and the attention of each block.
     """
     outer = weakref.ref(model)  # see `forward.compiled`
+    layers = [block.attention for block in blocks]
 
     def run(additions, hot, x):
         def logits(additions):
-            weights = {}
-
-            def attending(block, addition):
-                def call(x, training=False, **positions):
-                    weights[block] = block.attention.scores(x, **positions) + addition
-                    return block.attention.with_scores(x, weights[block])
-
-                return call
-
-            calls = {b.attention: attending(b, addition) for b, addition in zip(blocks, additions)}
+            weights, pairs = {}, zip(layers, additions)
+            calls = {
+                each: functools.partial(_attend, each, added, weights) for each, added in pairs
+            }
             with replaced(calls):
                 outputs = keras.tree.flatten(outer()(x, training=False))
-            return [outputs[0], *(weights[block] for block in blocks)]
+            return [outputs[0], *(weights[each] for each in layers)]
 
         return forward.gradients(logits, additions, hot)
 
     return run
+
+
+def _attend(attention, added, weights, x, training=False, **positions):
+    """What stands for the `call` of an attention: A gets an addition, and is kept in `weights`."""
+    weights[attention] = attention.scores(x, **positions) + added
+    return attention.with_scores(x, weights[attention])
