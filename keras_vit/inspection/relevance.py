@@ -130,13 +130,12 @@ def _by_attention(model, blocks):
 
     def run(additions, hot, x):
         def logits(additions):
-            weights, pairs = {}, zip(layers, additions)
-            calls = {
-                each: functools.partial(_attend, each, added, weights) for each, added in pairs
-            }
+            calls, weights = {}, {}
+            for layer, added in zip(layers, additions):
+                calls[layer] = functools.partial(_attend, layer, added, weights)
             with replaced(calls):
                 outputs = keras.tree.flatten(outer()(x, training=False))
-            return [outputs[0], *(weights[each] for each in layers)]
+            return [outputs[0], *(weights[layer] for layer in layers)]
 
         return forward.gradients(logits, additions, hot)
 
