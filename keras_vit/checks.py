@@ -6,8 +6,8 @@ import math
 
 from keras_vit.text import brief, unknown
 
-MAX_PATCHES = 1 << 22  # of an image; those of ViT-B have then positions of 12 GiB
-MAX_PAIRED = 1 << 15  # where positions are relative; their pairs have then an index of 8 GiB
+MAX_PATCHES = 1 << 22  # of an image; ViT-B then has 12 GiB of positions
+MAX_PAIRED = 1 << 15  # where positions are relative; the index of their pairs then takes 8 GiB
 
 
 @contextlib.contextmanager
@@ -64,8 +64,7 @@ def grid_of(image_size, patch_size, in_pairs=False):
     """The (rows, columns) of patches of an image; sizes are ints or (height, width), in pixels.
 
     Raises:
-        ValueError: the patches do not tile the image, with the nearest sizes that fit, or are
-            more than any model has a place for; see `bounded`.
+        ValueError: the patches do not tile the image, or are too many; see `bounded`.
     """
     image_size, patch_size = pair(image_size, "image_size"), pair(patch_size, "patch_size")
     if any(side % patch for side, patch in zip(image_size, patch_size)):
@@ -130,9 +129,8 @@ def choice(default, of=None, compared=False, follows=None):
     """A field of a variant that a builder inherits from the checkpoint, unless it is an argument.
 
     `of` are the values that it may have, if `check_choices` knows them. It is `compared` if weights
-    of a checkpoint with another value fit too: the model then computes other numbers than that of
-    the checkpoint, and the load report names the field. It `follows` the field of a name if it has
-    its default again where `Variant.replace` changes that one.
+    of a model with another value fit, but compute other numbers: the load report then names it. It
+    `follows` the field of a name if it has its default again where `Variant.replace` changes that.
     """
     marks = {"of": of, "inherited": True, "compared": compared, "follows": follows}
     return dataclasses.field(default=default, metadata=marks)
@@ -157,8 +155,7 @@ def check_names(variant, names, further=()):
         raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here}.")
 
 
-# Arguments here, and what they are called in timm, Hugging Face, torchvision, keras.applications,
-# KerasHub and vit-pytorch.
+# Arguments here: their names in timm, Hugging Face, torchvision, Keras, KerasHub and vit-pytorch.
 ELSEWHERE = {
     "num_classes": "classes num_labels num_class n_classes nb_classes nclass",
     "image_size": "img_size input_size input_resolution resolution crop_size",

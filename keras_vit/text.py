@@ -21,7 +21,7 @@ def visible(text, keep=""):
     """
 
     def shown(character):
-        if "\udc80" <= character <= "\udcff":  # as which Python keeps a byte of a file name
+        if "\udc80" <= character <= "\udcff":  # how Python keeps a byte of a file name
             return f"\\x{ord(character) - 0xDC00:x}"
         obeyed = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
         if obeyed and character not in _JOINERS + keep:

@@ -31,12 +31,10 @@ def output_place(path, folder=False):
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise ValueError(
-            f"The links at an output path lead in a circle. Received: {os.fspath(path)!r}; delete "
-            "them, or choose another path."
-        ) from error
+        present = "l"
     if present != letter:
         names = {"d": "a folder", "-": "a file", "p": "a pipe", "s": "a socket"}
+        names["l"] = "a circle of links"
         raise ValueError(
             f"An output must be a {noun}, a new one or one to replace. Received: "
             f"{os.fspath(path)!r}, which is {names.get(present, 'a device')}; move it away, or "

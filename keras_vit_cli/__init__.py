@@ -1,7 +1,6 @@
 """The command line: `keras-vit COMMAND ...`, or `python -m keras_vit_cli COMMAND ...`.
 
-It stands beside the library, so that `keras-vit --help` answers before Keras is imported: each
-command imports what it needs when it runs.
+It stands beside the library, which a command imports when it runs: `--help` waits for no Keras.
 """
 
 import argparse
@@ -17,9 +16,8 @@ import textwrap
 import threading
 import warnings
 
-from keras_vit_cli.arguments import ARGUMENTS, flag
+from keras_vit_cli.arguments import ARGUMENTS, FLAG
 from keras_vit_cli.backend import BACKENDS, choose_backend, versions, without_keras
-from keras_vit_cli.output import set_escapes
 
 # The module of each command: it has `add_COMMAND`, which adds the arguments, and `run_COMMAND`,
 # whose docstring is the help, with an example below.
@@ -38,9 +36,8 @@ def main(arguments=None):
         arguments: list of text; `None` takes those of the process.
 
     Returns:
-        The exit code: 0 if all went well, or after the help, where no command is given; 1 after an
-        error, told in one line on stderr; 130 after Ctrl-C; 141 if nobody reads the output any
-        more. Wrong usage exits with 2.
+        The exit code: 0 if all went well; 1 after an error, a line on stderr; 130 after Ctrl-C; 141
+        if nobody reads the output any more. Wrong usage exits with 2.
     """
     form = parser()
     args = form.parse_args(arguments)
@@ -50,7 +47,8 @@ def main(arguments=None):
     try:
         import absl.logging
 
-        set_escapes()
+        if hasattr(sys.stdout, "reconfigure"):  # or what its encoding lacks would be an error
+            sys.stdout.reconfigure(errors="backslashreplace")
         if args.command not in WITHOUT_BACKEND:
             choose_backend(args.backend)
         absl.logging.set_verbosity(absl.logging.ERROR)  # Grain warns that there is no JAX
@@ -63,11 +61,9 @@ def main(arguments=None):
         print("interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        with contextlib.suppress(OSError, ValueError):  # or Python would complain at its end
+        with contextlib.suppress(OSError, ValueError):  # or Python complains when it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13  # the number of SIGPIPE, which not every system has
-    except argparse.ArgumentError as error:  # what the parser itself cannot tell
-        args.refuse(str(error))
     except Exception as error:
         if args.traceback:
             raise
@@ -107,18 +103,21 @@ def parser():
         group = command.add_argument_group("of every command")
         text = "what Keras computes with (default: $KERAS_BACKEND, or Keras's own if installed)"
         group.add_argument("--backend", choices=BACKENDS, help=text)
-        group.add_argument("--traceback", **flag("show where an error came from"))
+        group.add_argument("--traceback", help="show where an error came from", **FLAG)
+        # What the parser cannot tell, a command refuses itself: as wrong usage, with this text.
         command.set_defaults(run=run, refuse=command.error)
     return top
 
 
-def _add(command, *names, default_text=None, **options):
+def _add(command, names, text=None, default_text=None, **options):
     """Adds an argument whose help says whether it may be left out, and what holds then.
 
-    `default_text` is of a default that is decided later. What `options` leave out is that of
-    `ARGUMENTS`.
+    `names` are one, or several parted by spaces. `default_text` is of a default that is decided
+    later. What the help `text` and the `options` leave out is that of `ARGUMENTS`.
     """
-    options = {**ARGUMENTS.get(names[0], {}), **options}
+    names = names.split()
+    options = ARGUMENTS.get(names[0], {}) | options
+    options["help"] = text or options["help"]
     may_be_left_out = names[0].startswith("-") or options.get("nargs") in ("?", "*")
     takes_a_value = options.get("action") not in ("store_true", "store_const")
     if may_be_left_out and takes_a_value and not re.search("default:|optional", options["help"]):

@@ -105,10 +105,7 @@ def several(convert, metavar):
     return {"action": "extend", "nargs": "+", "type": convert, "metavar": metavar}
 
 
-def flag(help):
-    """The options of a flag without a value."""
-    return {"action": "store_true", "help": help}
-
+FLAG = {"action": "store_true"}  # the options of a flag without a value
 
 # The arguments that mean the same in all commands which take them.
 ARGUMENTS = {
@@ -122,6 +119,6 @@ ARGUMENTS = {
     "--data-dir": {"help": "where fashion_mnist or the prepared sets of TFDS lie"},
     "--layer": {"metavar": "NAME", "help": "layer to take (default: what the head reads)"},
     "--batch-size": {"type": count, "default": 32, "help": "images at once"},
-    "--csv": flag("CSV instead of a table"),
-    "--json": flag("JSON instead of a table"),
+    "--csv": {"help": "CSV instead of a table", **FLAG},
+    "--json": {"help": "JSON instead of a table", **FLAG},
 }

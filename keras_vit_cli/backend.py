@@ -49,8 +49,8 @@ def choose_backend(name=None):
 def versions():
     """The versions of this library and of Keras, and the backend; nothing is imported for it."""
     name = os.environ.get("KERAS_BACKEND") or _default()
-    is_there = name in BACKENDS and importlib.util.find_spec(name)
-    missing = "" if is_there else ", which is not installed"
+    is_installed = name in BACKENDS and importlib.util.find_spec(name)
+    missing = "" if is_installed else ", which is not installed"
     file = pathlib.Path(importlib.util.find_spec("keras_vit").origin).with_name("version.py")
     library, keras = runpy.run_path(str(file))["__version__"], importlib.metadata.version("keras")
     return f"keras-vit {library}, Keras {keras} on {name}{missing}"

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import sys
 
-from keras_vit_cli.arguments import MODEL, count, flag, not_negative, positive
+from keras_vit_cli.arguments import FLAG, MODEL, count, not_negative, positive
 from keras_vit_cli.backend import choose_backend, without_keras
 from keras_vit_cli.models import open_model
 from keras_vit_cli.output import print_json, print_rows
@@ -14,13 +14,12 @@ COLUMNS += ("MB", "top-1", "licence")
 
 
 def add_list(add):
-    add("--variant", help="one architecture, such as B/16 or DINOv2-S/14")
-    add("--family", help="architectures, such as dino, clip or mae; or who published it: timm, ...")
-    add("--data", help="the data set of the last training, such as imagenet-1k")
-    add("--image-size", type=count, metavar="PX", help="resolution")
-    add("--max-size", type=positive, metavar="MB", help="no larger files than that")
-    text = "least published ImageNet top-1"
-    add("--min-accuracy", type=not_negative, metavar="PERCENT", help=text)
+    add("--variant", "one architecture, such as B/16 or DINOv2-S/14")
+    add("--family", "architectures, such as dino, clip or mae; or who published it: timm, ...")
+    add("--data", "the data set of the last training, such as imagenet-1k")
+    add("--image-size", "resolution", type=count, metavar="PX")
+    add("--max-size", "no larger files than that", type=positive, metavar="MB")
+    add("--min-accuracy", "least published ImageNet top-1", type=not_negative, metavar="PERCENT")
     add("--csv")
     add("--json")
 
@@ -33,10 +32,10 @@ def run_list(args):
     with without_keras():
         from keras_vit.weights.catalog import checkpoints
 
-        found = checkpoints(args.variant, args.family, args.data, args.image_size)
+        records = checkpoints(args.variant, args.family, args.data, args.image_size)
         rows = [
             row
-            for row in map(_row, found)
+            for row in map(_row, records)
             if (args.max_size is None or (row["MB"] is not None and row["MB"] <= args.max_size))
             and (args.min_accuracy is None or (row["top-1"] or 0) >= args.min_accuracy)
         ]
@@ -55,7 +54,7 @@ def _row(c):
 
 
 def add_fetch(add):
-    add("names", nargs="+", metavar="NAME", help="names that `keras-vit list` prints, or URLs")
+    add("names", "names that `keras-vit list` prints, or URLs", nargs="+", metavar="NAME")
 
 
 def run_fetch(args):
@@ -66,7 +65,7 @@ def run_fetch(args):
     from keras_vit.weights import catalog, fetch
 
     places = []
-    for name in args.names:  # a mistake shows before a download
+    for name in args.names:  # a wrong name is an error before any download
         is_url = "://" in name and len(catalog.lookup(name)) != 1
         record = None if is_url else catalog.find(name)
         places.append((name, None) if is_url else (record.url, record.size))
@@ -77,8 +76,8 @@ def run_fetch(args):
 
 
 def add_info(add):
-    add("model", help=f"{MODEL}; what lies on the disk is read whole")
-    add("--open", **flag("open published weights, too, and download them"))
+    add("model", f"{MODEL}; what lies on the disk is read whole")
+    add("--open", "open published weights, too, and download them", **FLAG)
     add("--json")
 
 

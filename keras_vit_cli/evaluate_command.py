@@ -1,6 +1,5 @@
 """`keras-vit evaluate` and `probe`: how well a model, or its features, do on labelled images."""
 
-import argparse
 import collections
 import json
 import os
@@ -14,16 +13,16 @@ from keras_vit_cli.output import print_json, unreadable
 def add_evaluate(add):
     add("model")
     text = f"{ARGUMENTS['data']['help']} (default: what the model was trained on, if known)"
-    add("data", nargs="?", help=text)
+    add("data", text, nargs="?")
     add("--labels")
     add("--problem")
     add("--reading")
-    add("--split", help="which images (default: test, or those that the run tested on)")
+    add("--split", "which images (default: test, or those that the run tested on)")
     add("--data-dir")
     text = "count images whose class is among K best (default: 1, and 5 of more than 5 classes)"
-    add("--top", help=text, **several(count, "K"))
-    add("--batch-size", default=None, help="images at once (default: those of the run, or 64)")
-    add("--json", help="the whole report as JSON instead of a table")
+    add("--top", text, **several(count, "K"))
+    add("--batch-size", "images at once (default: those of the run, or 64)", default=None)
+    add("--json", "the whole report as JSON instead of a table")
 
 
 def run_evaluate(args):
@@ -75,8 +74,7 @@ def take_data_of_run(args):
         args.data = record.pretrained_on
         return
     if not os.path.isfile(os.path.join(args.model, "settings.json")):
-        text = "data: it is needed where the model is not the folder of a finished run, or digits"
-        raise argparse.ArgumentError(None, text)
+        args.refuse("data: needed where the model is not the folder of a finished run, or digits")
     job = Job.read(args.model)
     args.data, args.data_dir = job.dataset or job.recipe.dataset, args.data_dir or job.data_dir
     args.labels, args.problem = args.labels or job.labels, args.problem or job.problem
@@ -129,9 +127,8 @@ class Batches:
     """
 
     def __init__(self, source, rows, *, model, size, numbers=None, outputs=None):
-        self.source, self.rows, self.model = source, rows, model
-        self.size, self.numbers, self.skipped = size, numbers, []
-        self.problem, self.outputs = source.problem, outputs
+        self.source, self.rows, self.model, self.size = source, rows, model, size
+        self.numbers, self.outputs, self.skipped = numbers, outputs, []
 
     def __len__(self):
         return -(-len(self.rows) // self.size)
@@ -156,10 +153,10 @@ class Batches:
             columns[numbers] = label
             return columns
 
-        wanted, problem = input_of(self.model), self.problem
+        wanted, problem = input_of(self.model), self.source.problem
         shape = map_heads(shape_of, problem, self.source.label_shape, self.outputs)
         label_rows = LabelRows(problem, shape, weighted=isinstance(problem, dict))
-        labels = {}
+        labels = {}  # of the rows of a batch
 
         def read(row):
             image, label = self.source[row]
@@ -173,10 +170,10 @@ class Batches:
             places = {index: self.source.place(rows[index]) for index in errors}
             warn_of_unreadable(places, errors)
             self.skipped += places.values()
-            kept = [index for index in range(len(rows)) if index not in errors]
-            if kept:  # as a pipeline leaves them out
-                together = np.stack([labels[rows[index]] for index in kept])
-                yield images[kept], *label_rows.labels(together)
+            kept = np.delete(np.arange(len(rows)), [*errors])  # as a pipeline leaves others out
+            if len(kept):
+                of_batch = np.stack([labels[row] for row in rows[kept]])
+                yield images[kept], *label_rows.labels(of_batch)
             labels.clear()
 
 
@@ -185,10 +182,10 @@ def add_probe(add):
     add("data")
     add("--labels")
     text = "images of each class to learn from, one or several numbers (default: all of them)"
-    add("--shots", help=text, **several(count, "K"))
-    add("--seed", type=seed, default=0, help="what draws images for --shots (default: 0)")
-    add("--split", default="train", help="images to learn from")
-    add("--test-split", default="test", metavar="SPLIT", help="images to test on")
+    add("--shots", text, **several(count, "K"))
+    add("--seed", "what draws images for --shots (default: 0)", type=seed, default=0)
+    add("--split", "images to learn from", default="train")
+    add("--test-split", "images to test on", default="test", metavar="SPLIT")
     add("--data-dir")
     add("--layer")
     add("--batch-size", default=64)

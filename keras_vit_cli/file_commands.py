@@ -2,7 +2,7 @@
 
 import pathlib
 
-from keras_vit_cli.arguments import Settings, flag, several
+from keras_vit_cli.arguments import FLAG, Settings, several
 from keras_vit_cli.models import open_model
 
 SUFFIXES = (".keras", ".npz", ".safetensors", "")
@@ -11,16 +11,16 @@ FORMATS = "onnx, openvino, tf_saved_model, litert, torch or stablehlo"
 
 def add_convert(add):
     add("model")
-    add("output", help="the file (.keras, .npz, .safetensors), or a folder for huggingface")
+    add("output", "the file (.keras, .npz, .safetensors), or a folder for huggingface")
     formats = ("keras", "google", "timm", "huggingface")
-    add("--format", choices=formats, help="default: by the suffix of the output")
-    add("--set", action=Settings, help="what the checkpoint does not say, or another image_size")
+    add("--format", "default: by the suffix of the output", choices=formats)
+    add("--set", "what the checkpoint does not say, or another image_size", action=Settings)
     add("--reading")
-    add("--force", **flag("replace what is there"))
+    add("--force", "replace what is there", **FLAG)
     text = "write what the readers of the format compute otherwise, too"
-    add("--allow-differences", **flag(text))
+    add("--allow-differences", text, **FLAG)
     dtypes = ("float32", "float16", "bfloat16")
-    add("--dtype", choices=dtypes, help="round the weights to it (default: float32)")
+    add("--dtype", "round the weights to it (default: float32)", choices=dtypes)
 
 
 def run_convert(args):
@@ -49,8 +49,7 @@ def run_convert(args):
     taken += [config] if path.suffix == ".safetensors" and config.exists() else []
     if taken and not args.force:
         raise FileExistsError(
-            f"There is something already. Received: {', '.join(map(str, taken))}; --force replaces "
-            "it."
+            f"There is something. Received: {', '.join(map(str, taken))}; --force replaces it."
         )
     output_place(path, folder=args.format == "huggingface" or not (args.format or path.suffix))
     model = open_model(args.model, args.reading, **args.set)
@@ -67,12 +66,12 @@ def run_convert(args):
 
 def add_export(add):
     add("model")
-    add("output", help="the file, or the folder of a tf_saved_model")
-    add("--format", help=f"{FORMATS} (default: by the suffix)")
-    add("--preprocess", **flag("uint8 pixels in, probabilities out"))
+    add("output", "the file, or the folder of a tf_saved_model")
+    add("--format", f"{FORMATS} (default: by the suffix)")
+    add("--preprocess", "uint8 pixels in, probabilities out", **FLAG)
     add("--reading")
-    add("--check", **flag("run the file and compare it with the model"))
-    add("--images", help="images to compare, too; implies --check", **several(str, "IMAGE"))
+    add("--check", "run the file and compare it with the model", **FLAG)
+    add("--images", "images to compare, too; implies --check", **several(str, "IMAGE"))
 
 
 def run_export(args):

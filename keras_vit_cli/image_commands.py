@@ -1,9 +1,8 @@
 """`keras-vit predict`, `embed` and `explore`: what a model makes of images."""
 
-import argparse
 import os
 
-from keras_vit_cli.arguments import count, flag, positive, probability, several
+from keras_vit_cli.arguments import FLAG, count, positive, probability, several
 from keras_vit_cli.models import files_of, open_model, read_names
 from keras_vit_cli.output import print_rows, unreadable
 
@@ -15,9 +14,9 @@ def add_predict(add):
     add("model")
     add("images")
     text = "classes for each image (default: 1 in the table; 5 in CSV and JSON)"
-    add("--top", type=count, metavar="K", help=text)
+    add("--top", text, type=count, metavar="K")
     text = "classes of at least this probability alone, all of them without --top"
-    add("--threshold", type=probability, metavar="P", help=text)
+    add("--threshold", text, type=probability, metavar="P")
     add("--reading")
     add("--class-names")
     add("--batch-size")
@@ -46,7 +45,7 @@ def run_predict(args):
         usual = 1 if is_table else 5
         most[head] = args.top or (usual if args.threshold is None else one.output_shape[-1])
     threshold = args.threshold
-    if heads:  # values have no probability that it could be one of
+    if heads:  # a head of values has no probabilities
         threshold = {head: threshold for head, is_values in of_values.items() if not is_values}
     options = {"top": most, "threshold": threshold, "skip_corrupt": True, "progress": None}
     predictions = keras_vit.predict(
@@ -58,7 +57,7 @@ def run_predict(args):
     if is_table and readable:
         _print_table(files, predictions, readable, of_values)
     elif not is_table:
-        columns = ["image", *["head"] * bool(heads)]
+        columns = ["image", "head"] if heads else ["image"]
         columns += [] if all(of_values.values()) else COLUMNS
         columns += OF_VALUES if any(of_values.values()) else []
         columns = list(dict.fromkeys(columns))
@@ -104,8 +103,8 @@ def add_embed(add):
     add("model")
     add("images")
     text = "the file: .npz with the arrays paths and features, or .csv"
-    add("-o", "--output", default="features.npz", help=text)
-    add("--normalize", **flag("vectors of length 1, as CLIP compares them"))
+    add("-o --output", text, default="features.npz")
+    add("--normalize", "vectors of length 1, as CLIP compares them", **FLAG)
     add("--layer")
     add("--batch-size")
 
@@ -133,14 +132,13 @@ def run_embed(args):
 def add_explore(add):
     add("model")
     add("images")
-    add("--compare", metavar="MODEL", help="another model, to stand beside it")
-    add("-o", "--output", default="report.html", help="the page")
-    text = "indices of the blocks to show (default: all)"
-    add("--blocks", help=text, **several(int, "BLOCK"))
-    add("--top", type=count, default=5, help="classes to tell")
+    add("--compare", "another model, to stand beside it", metavar="MODEL")
+    add("-o --output", "the page", default="report.html")
+    add("--blocks", "indices of the blocks to show (default: all)", **several(int, "BLOCK"))
+    add("--top", "classes to tell", type=count, default=5)
     add("--class-names")
     add("--reading")
-    add("--megabytes", type=positive, default=5.0, help="largest size for each image")
+    add("--megabytes", "largest size for each image", type=positive, default=5.0)
 
 
 def run_explore(args):
@@ -153,8 +151,7 @@ def run_explore(args):
     from keras_vit.text import visible
 
     if args.compare == args.model:
-        text = f"--compare: takes another model than the first. Received: {args.model!r} twice."
-        raise argparse.ArgumentError(None, text)
+        args.refuse(f"--compare: takes another model. Received: {args.model!r} twice.")
     options = {name: getattr(args, name) for name in ("blocks", "top", "megabytes")}
     names, files = read_names(args.class_names), files_of(args)
     model = open_model(args.model, args.reading)

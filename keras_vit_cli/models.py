@@ -1,6 +1,5 @@
 """Models and images of what stands on the command line."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -30,13 +29,12 @@ def open_model(text, reading=None, **settings):
                 raise
             advice = "`keras-vit convert` takes such settings: --set NAME=VALUE."
             raise type(error)(f"{error} {advice}") from error
-        model.reading = reading or model.reading
-        return model
-    if settings:
+    elif settings:
         raise ValueError(f"A .keras file says all of its model. Received: {', '.join(settings)}")
-    if not os.path.isfile(path):
+    elif not os.path.isfile(path):
         raise FileNotFoundError(f"There is no such model. Received: {text!r}")
-    model = keras.saving.load_model(path, compile=False)
+    else:
+        model = keras.saving.load_model(path, compile=False)
     if not hasattr(model, "reading"):  # a model of the user's: its loss tells
         with zipfile.ZipFile(path) as archive:
             compiled = json.loads(archive.read("config.json")).get("compile_config") or {}
@@ -111,6 +109,6 @@ def files_of(args):
     if args.images:
         return image_files(args.images)
     if (record := in_the_package(args.model)) is None:
-        raise argparse.ArgumentError(None, "images: they are needed for any model but digits")
+        args.refuse("images: they are needed for any model but digits")
     files, here = sorted(fetch(record.url).parent.glob("*.png")), pathlib.Path.cwd()
     return [str(file.relative_to(here) if file.is_relative_to(here) else file) for file in files]

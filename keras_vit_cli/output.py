@@ -1,30 +1,23 @@
 """Rows as a table for people, or as CSV or JSON for programs."""
 
-import argparse
 import csv
 import json
 import sys
 
 
-def set_escapes():
-    """Lets stdout show as an escape what its encoding has no place for, instead of failing."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
 def print_json(content, **options):
     """Prints JSON that any terminal shows and any program reads.
 
-    A byte of a file name that is no UTF-8 is an escape from `\\udc80` to `\\udcff`, of which Python
-    makes the name again.
+    A byte of a name that is no UTF-8 is an escape from `\\udc80` to `\\udcff`, as Python reads it.
     """
     from keras_vit.text import visible
 
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
     ascii_only = not encoding.startswith("utf")
     text = json.dumps(content, indent=1, ensure_ascii=ascii_only, **options)
-    escaped = lambda c: json.dumps(c)[1:-1] if c > "\x7f" else "\\u007f"  # noqa: E731
-    print("".join(c if c == "\n" or visible(c) == c else escaped(c) for c in text))
+    escapes = {c: json.dumps(c)[1:-1] for c in {*text} - {"\n"} if visible(c) != c}
+    escapes["\x7f"] = "\\u007f"  # which JSON leaves as it is
+    print(text.translate(str.maketrans(escapes)))
 
 
 def unreadable(count, total):
@@ -37,7 +30,7 @@ def unreadable(count, total):
 def print_rows(rows, columns, args, left=1):
     """Prints dicts with the keys `columns`; `None` is unknown."""
     if args.csv and args.json:
-        raise argparse.ArgumentError(None, "give --csv or --json.")
+        args.refuse("give --csv or --json.")
     if args.json:
         print_json(rows)
     elif args.csv:

@@ -1,20 +1,19 @@
 """`keras-vit recipes` and `sweep`: the training recipes, and the learning rate that does best."""
 
-import argparse
 import json
 import sys
 
 from keras_vit_cli import train_command
 from keras_vit_cli.arguments import count, positive
 
-# What `train` alone has; some are later than this list, or are the sweep's own.
+# Arguments of `train` that `sweep` lacks, or has with another meaning.
 OF_TRAINING = """--list --show --dry-run --evaluate --save-every --distribute --learning-rate
     --test-split -o""".split()
 
 
 def add_recipes(add):
-    add("name", nargs="?", help="the recipe to show (default: a list of all)")
-    add("--json", help="the one as JSON")
+    add("name", "the recipe to show (default: a list of all)", nargs="?")
+    add("--json", "the one as JSON")
 
 
 def run_recipes(args):
@@ -25,7 +24,7 @@ def run_recipes(args):
     from keras_vit import recipes
 
     if args.json and args.name is None:
-        raise argparse.ArgumentError(None, "--json shows one recipe: give its name, too")
+        args.refuse("--json shows one recipe: give its name, too")
     if args.name is None:
         recipes.list_recipes()
         print("\nown_images is the recipe of any folder of images, here for 1,000 of them.")
@@ -35,19 +34,19 @@ def run_recipes(args):
 
 
 def add_sweep(add):
-    def add_shared(*names, **options):
-        if not {*OF_TRAINING} & {*names}:
-            add(*names, **options)
+    def add_shared(names, *text, **options):
+        if not {*OF_TRAINING} & {*names.split()}:
+            add(names, *text, **options)
 
     train_command.add_train(add_shared)
     text = "rates to try (default: the recipe's, or a third, once and three times its rate)"
-    add("--learning-rates", type=positive, nargs="+", metavar="RATE", help=text)
+    add("--learning-rates", text, type=positive, nargs="+", metavar="RATE")
     text = "images to choose by (default: the part validation, or the last tenth of train)"
-    add("--validation-split", metavar="SPLIT", help=text)
+    add("--validation-split", text, metavar="SPLIT")
     text = "end a run after so many epochs without a better score (default: never)"
-    add("--early-stop", type=count, metavar="EPOCHS", help=text)
+    add("--early-stop", text, type=count, metavar="EPOCHS")
     text = "the result as a .json file, written after each rate (default: none)"
-    add("-o", "--output", metavar="FILE", help=text)
+    add("-o --output", text, metavar="FILE")
 
 
 def run_sweep(args):

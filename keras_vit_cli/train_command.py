@@ -11,7 +11,22 @@ import subprocess
 import sys
 import time
 
-from keras_vit_cli import arguments, parser
+from keras_vit_cli import parser
+from keras_vit_cli.arguments import (
+    FLAG,
+    MODEL,
+    Settings,
+    by_head,
+    count,
+    interval,
+    not_negative,
+    passes,
+    positive,
+    probability,
+    seed,
+    several,
+    share,
+)
 from keras_vit_cli.models import file_of, settings_of_run, use_precision
 
 # Flags that change one field of the recipe; --set changes any.
@@ -29,71 +44,59 @@ NEEDS = {"momentum": ("optimizer", "sgdm"), "end_learning_rate": ("schedule", "l
 NEEDS |= dict.fromkeys(("beta1", "beta2", "epsilon"), ("optimizer", "adam"))
 NEEDS |= dict.fromkeys(("timescale", "cooldown_steps"), ("schedule", "rsqrt"))
 NEEDS |= {"boundaries": ("schedule", "stairs")}
-OWN = "own_images"  # the recipe for any folder, file or archive of images
+OWN_IMAGES = "own_images"  # the recipe for any folder, file or archive of images
 OF_THE_JOB = """output dataset data_dir channels labels problem split test_split model weights
     freeze lora teacher save_every keep_checkpoints"""
 
 
 def add_train(add):
     change = functools.partial(add, default_text="the recipe's")
-    text = f"what to do, see `keras-vit recipes` (default: {OWN} for a folder, or else digits)"
-    add("--recipe", help=text)
-    add("--list", **arguments.flag("print the names of all recipes and end"))
+    text = "what to do, see `keras-vit recipes` (default: own_images for a folder, or else digits)"
+    add("--recipe", text)
+    add("--list", "print the names of all recipes and end", **FLAG)
     text = "print the recipe, with every change, what it costs in memory and time, and end"
-    add("--show", "--dry-run", **arguments.flag(text))
-    add("-o", "--output", default="output", help="folder for what the run leaves (default: output)")
-    text = "other than the recipe's: a name, .npz file, or folder"
-    change("--dataset", metavar="DATA", help=text)
+    add("--show --dry-run", text, **FLAG)
+    add("-o --output", "folder for what the run leaves (default: output)", default="output")
+    change("--dataset", "other than the recipe's: a name, .npz file, or folder", metavar="DATA")
     add("--labels")
     add("--problem", default_text="what the labels show")
     text = "weights of the losses of several heads, HEAD=WEIGHT,HEAD=WEIGHT"
-    weights = arguments.by_head(arguments.positive)
-    change("--loss-weights", type=weights, metavar="WEIGHTS", help=text)
+    change("--loss-weights", text, type=by_head(positive), metavar="WEIGHTS")
     add("--data-dir", default_text="$TFDS_DATA_DIR, or ~/tensorflow_datasets")
-    add("--split", help="training images, such as train[:98%%] (default: the recipe's)")
-    add("--test-split", metavar="SPLIT", help="images to test on (default: the recipe's)")
-    text = "architecture instead of the recipe's: B/16"
-    change("--variant", "--model", dest="model", help=text)
+    add("--split", "training images, such as train[:98%%] (default: the recipe's)")
+    add("--test-split", "images to test on (default: the recipe's)", metavar="SPLIT")
+    change("--variant --model", "architecture instead of the recipe's: B/16", dest="model")
     text = "checkpoint to begin from: name, file, folder or URL"
-    add("--weights", default_text="none: it begins at random", help=text)
-    text = "layers that do not train, as block_[0-8]"
-    add("--freeze", help=text, **arguments.several(str, "PATTERN"))
-    text = "train low-rank changes of the weights alone"
-    add("--lora", type=arguments.count, metavar="RANK", help=text)
-    text = f"to learn from it, too (distillation): {arguments.MODEL}"
-    add("--teacher", metavar="MODEL", help=text)
-    change("--epochs", type=arguments.passes, help="passes through the training images")
-    change("--steps", type=arguments.count, help="updates, instead of --epochs")
-    text = "images in an update; what follows from it is scaled too"
-    change("--batch-size", default=None, help=text)
-    text = "share of the updates that warms up"
-    change("--warmup", type=arguments.share, metavar="SHARE", help=text)
-    change("--learning-rate", type=arguments.positive, help="the highest, after the warm-up")
-    change("--weight-decay", type=arguments.not_negative, help="of the kernels, as in AdamW")
-    text = "side, or height and width"
-    change("--image-size", type=arguments.count, nargs="+", metavar="PX", help=text)
-    text = "parts that a batch is computed in, to save memory"
-    change("--accumulate", type=arguments.count, help=text)
-    change("--precision", help="float32, mixed_bfloat16, mixed_float16 or float64")
-    change("--seed", type=arguments.seed, help="of the weights, the order and the augmentation")
-    text = "any other field of the recipe"
-    add("--set", action=arguments.Settings, default_text="no change", help=text)
-    add("--channels", type=int, choices=(1, 3), help="convert the images to so many channels")
+    add("--weights", text, default_text="none: it begins at random")
+    add("--freeze", "layers that do not train, as block_[0-8]", **several(str, "PATTERN"))
+    add("--lora", "train low-rank changes of the weights alone", type=count, metavar="RANK")
+    add("--teacher", f"to learn from it, too (distillation): {MODEL}", metavar="MODEL")
+    change("--epochs", "passes through the training images", type=passes)
+    change("--steps", "updates, instead of --epochs", type=count)
+    change("--batch-size", "images in an update; what follows from it is scaled too", default=None)
+    change("--warmup", "share of the updates that warms up", type=share, metavar="SHARE")
+    change("--learning-rate", "the highest, after the warm-up", type=positive)
+    change("--weight-decay", "of the kernels, as in AdamW", type=not_negative)
+    change("--image-size", "side, or height and width", type=count, nargs="+", metavar="PX")
+    change("--accumulate", "parts that a batch is computed in, to save memory", type=count)
+    change("--precision", "float32, mixed_bfloat16, mixed_float16 or float64")
+    change("--seed", "of the weights, the order and the augmentation", type=seed)
+    add("--set", "any other field of the recipe", action=Settings, default_text="no change")
+    add("--channels", "convert the images to so many channels", type=int, choices=(1, 3))
     text = "updates between checkpoints, or seconds as 600s"
-    add("--save-every", type=arguments.interval, default="600s", help=text)
-    text = f"end with the weights of the best epoch on validation (default with {OWN})"
-    change("--keep-best", action=argparse.BooleanOptionalAction, help=text)
+    add("--save-every", text, type=interval, default="600s")
+    text = f"end with the weights of the best epoch on validation (default with {OWN_IMAGES})"
+    change("--keep-best", text, action=argparse.BooleanOptionalAction)
     text = "end after so many epochs without a better one, with the weights of the best"
-    change("--early-stopping", type=arguments.count, metavar="EPOCHS", help=text)
+    change("--early-stopping", text, type=count, metavar="EPOCHS")
     text = "let rare classes count as much as frequent ones in the loss"
-    change("--class-weights", choices=("balanced",), help=text)
+    change("--class-weights", text, choices=("balanced",))
     text = "erase a random box in this share of the training images (random erasing)"
-    change("--random-erasing", type=arguments.probability, metavar="SHARE", help=text)
+    change("--random-erasing", text, type=probability, metavar="SHARE")
     text = "keep checkpoints after the end, several times as large as the model"
-    add("--keep-checkpoints", **arguments.flag(text))
-    add("--distribute", default="single", metavar="MODE", help="such as auto or data_parallel")
-    text = "only test the model of a run again, as after training"
-    add("--evaluate", metavar="FOLDER", help=text)
+    add("--keep-checkpoints", text, **FLAG)
+    add("--distribute", "such as auto or data_parallel", default="single", metavar="MODE")
+    add("--evaluate", "only test the model of a run again, as after training", metavar="FOLDER")
 
 
 def run_train(args):
@@ -103,8 +106,7 @@ def run_train(args):
     """
     begin = time.perf_counter()
     if None not in (args.epochs, args.steps):
-        text = f"give --epochs or --steps. Received: {args.epochs} and {args.steps}."
-        raise argparse.ArgumentError(None, text)
+        args.refuse(f"give --epochs or --steps. Received: {args.epochs} and {args.steps}.")
     of_run = settings_of_run(args.evaluate).get("recipe", {}) if args.evaluate else {}
     use_precision(of_run.get("precision") or args.precision or args.set.get("precision"))
     from keras_vit import distribution, recipes
@@ -119,8 +121,8 @@ def run_train(args):
         usual = vars(parser().parse_args(["train"]))
         apart = {"evaluate", "output", "backend", "traceback", "refuse"}
         if given := [n for n in usual if n not in apart and getattr(args, n) != usual[n]]:
-            text = f"--evaluate repeats a run as it was. Received: {', '.join(given)} beside it."
-            raise argparse.ArgumentError(None, text)
+            received = f"Received: {', '.join(given)} beside it."
+            args.refuse(f"--evaluate repeats a run as it was. {received}")
         Job.read(args.evaluate).evaluate()
         return 0
     job = make_job(args)
@@ -150,16 +152,17 @@ def run_train(args):
 
 
 def check_settings(args):
-    """Raises an ArgumentError where --set would be overruled, or would overrule another flag."""
+    """Refuses a --set that would be overruled, or would overrule another flag."""
     for name, value in args.set.items():
         if name in OF_DATA:
-            text = f"--set: {name} is what the data has; give {OF_DATA[name]} instead. Received: "
-            raise argparse.ArgumentError(None, f"{text}{name}={value!r}")
+            args.refuse(
+                f"--set: {name} is what the data has; give {OF_DATA[name]} instead. Received: "
+                f"{name}={value!r}"
+            )
         for argument, fields in OF_FLAGS.items():
             if name in fields and (given := getattr(args, argument)) is not None:
                 argument = {"model": "variant"}.get(argument, argument).replace("_", "-")
-                text = f"give --{argument} or --set {name}. Received: {given} and {value!r}."
-                raise argparse.ArgumentError(None, text)
+                args.refuse(f"give --{argument} or --set {name}. Received: {given} and {value!r}.")
 
 
 def make_job(args):
@@ -172,25 +175,28 @@ def make_job(args):
     fields["teacher"] = args.teacher and file_of(args.teacher)
     check_settings(args)
     if args.labels and not args.dataset:
-        raise argparse.ArgumentError(None, "--labels needs --dataset, the folder of the images.")
+        args.refuse("--labels needs --dataset, the folder of the images.")
     if args.weights and file_of(args.weights).endswith(".keras"):
-        text = "--weights takes a checkpoint, which `keras-vit convert` makes of a Keras model: "
-        text += f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
-        raise argparse.ArgumentError(None, text)
+        args.refuse(
+            "--weights takes a checkpoint, which `keras-vit convert` makes of a Keras model: "
+            f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
+        )
     is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
-    name, images = args.recipe or (OWN if is_own else "digits"), None
+    name, images = args.recipe or (OWN_IMAGES if is_own else "digits"), None
     recipe = recipes.get(name)
-    if name == OWN and not args.dataset:
-        raise argparse.ArgumentError(None, f"--recipe {OWN} needs --dataset, your images.")
+    if name == OWN_IMAGES and not args.dataset:
+        args.refuse(f"--recipe {OWN_IMAGES} needs --dataset, your images.")
     if args.dataset or args.split or not (recipe.examples and recipe.num_classes):
         images = Job(recipe, **fields).load(args.split, batch_size=1)
-    if name == OWN:
-        recipe = own_recipe(args, images)
+    if name == OWN_IMAGES:
+        recipe = recipe_of_images(args, images)
     if images is not None:
         recipe = recipe.for_problem(images.problem)
     if (args.model or args.weights) and recipe.variant is None:  # a whole model's architecture
         recipe = recipe.replace(architecture=())
     changes = {name: getattr(args, name) for name in SHORTCUTS if getattr(args, name) is not None}
+    if args.image_size and len(args.image_size) == 1:
+        changes["image_size"] = args.image_size[0]
     changes |= args.set
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     if args.class_weights:
@@ -199,17 +205,13 @@ def make_job(args):
     if args.random_erasing:
         augment = (*recipe.train.augment, ("random_erasing", args.random_erasing))
         recipe = recipe.replace(train=dataclasses.replace(recipe.train, augment=augment))
-    if args.image_size:
-        size = args.image_size[0] if len(args.image_size) == 1 else args.image_size
-        recipe = recipe.replace(image_size=size)
-        del changes["image_size"]
     if images is not None:
         recipe = recipe.replace(
             dataset=images.name, examples=images.num_examples, num_classes=images.num_classes
         )
     recipe = recipe.scale(args.batch_size)
     steps = args.steps
-    if args.epochs is not None:  # whole batches alone make an epoch
+    if args.epochs is not None:  # an epoch has whole batches only
         steps = max(1, round(args.epochs * (recipe.examples // recipe.batch_size)))
     if steps is not None:
         recipe = recipe.scale(steps=steps)
@@ -219,8 +221,10 @@ def make_job(args):
     for name in NEEDS.keys() & args.set.keys():
         field, value = NEEDS[name]
         if (present := getattr(recipe, field)) != value:
-            text = f"--set: {name} has an effect with {field}={value!r} only. Received: "
-            raise argparse.ArgumentError(None, f"{text}{name} and {field}={present!r}")
+            args.refuse(
+                f"--set: {name} has an effect with {field}={value!r} only. Received: {name} and "
+                f"{field}={present!r}"
+            )
     return Job(recipe, **fields)
 
 
@@ -238,7 +242,7 @@ def show(job):
     print(cost(job, model))
 
 
-def own_recipe(args, images):
+def recipe_of_images(args, images):
     """The recipe for a pipeline of one's own images, with the size of weights or of the images."""
     from keras_vit import recipes
     from keras_vit.data.pixels import shorter_side

@@ -15,13 +15,7 @@ from keras_vit.evaluation.benchmarks import (
 from keras_vit.evaluation.confusion import ConfusionMatrix, confusion_matrix
 from keras_vit.evaluation.evaluate import HeadReports, evaluate
 from keras_vit.evaluation.features import embed, extract_features, features, save_features
-from keras_vit.evaluation.fewshot import (
-    FewShot,
-    LeastSquares,
-    fewshot,
-    least_squares,
-    pick_shots,
-)
+from keras_vit.evaluation.fewshot import FewShot, LeastSquares, fewshot, least_squares, pick_shots
 from keras_vit.evaluation.metrics import Calibration, calibration, fit_temperature
 from keras_vit.evaluation.probes import LinearProbe, NearestNeighbours, knn, linear_probe, probe
 from keras_vit.evaluation.reports import MultiLabelReport, RegressionReport, Report

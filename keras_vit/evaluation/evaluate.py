@@ -111,15 +111,14 @@ def evaluate(
         threshold: probability from which a class of several counts as predicted.
 
     Raises:
-        TypeError: not a Keras model, or data of an unknown kind.
+        TypeError: not a Keras model, or data of an unknown type.
         ValueError: no images; labels or names that do not fit the outputs of the model; outputs
             that are not finite, or that nothing says how to read.
     """
     began, left_out, heads = time.perf_counter(), [], heads_of(model)
-    options = for_each(
-        heads or (None,), top=top, confusion=confusion, class_names=class_names, real=real,
-        from_logits=from_logits, reading=reading, threshold=threshold,
-    )  # fmt: skip
+    options = {"top": top, "confusion": confusion, "class_names": class_names, "real": real}
+    options |= {"from_logits": from_logits, "reading": reading, "threshold": threshold}
+    options = for_each(heads or (None,), **options)
     for head, of_one in options.items():
         with errors_of(head):
             if of_one.get("top") is not None:
@@ -187,7 +186,7 @@ def _refuse(purpose, **options):
 def _of_exclusive_classes(batches, reading, names, top, confusion, real, **run):
     """The `Report` of batches (outputs, labels), of which one class is right."""
     columns = []
-    if len(names) == 1:  # of one sigmoid
+    if len(names) == 1:  # a single sigmoid
         names = (f"not {names[0]}", names[0])
     num_classes = len(names)
     top = top or ([1, 5] if num_classes > 5 else [1])

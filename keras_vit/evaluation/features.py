@@ -117,8 +117,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
 
     Both are arrays, or dicts {head: array} of a model with several heads. All calls of the model
     have the size of the first, so that a backend compiles once: a smaller batch is filled up, and
-    the filling dropped. Files that cannot be read are an error, unless `left_out` is a list: it
-    gets them, and a warning names each.
+    the filling dropped. Unreadable files are an error, or go to the list `left_out` with a warning.
     """
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
@@ -138,7 +137,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
             continue
         is_files = isinstance(images, list) or images.dtype.kind in "OSU"
         if is_files or stored or (images.dtype == np.uint8 and prepares_bytes(model)):
-            looked.add((id(model), "predict"))  # as of a white page: all values are right
+            looked.add((id(model), "predict"))  # `preprocess` is right, even of a white page
             items = list(images) if is_files else images
             if not is_files or left_out is None:
                 images = preprocess(items, model)
@@ -150,7 +149,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
         if not len(images):
             continue
         check_shape(model, images)
-        size = size or len(batch[0])  # those that are left out are fewer in the next batch
+        size = size or len(batch[0])  # with those left out, which the next may have
         parts = []
         for start in range(0, len(images), size):
             part = images[start : start + size]
@@ -220,8 +219,7 @@ def _labels_by_head(labels, model, heads):
 def _split(batch, index, model, heads):
     """(images, {head: labels}, {head: where they are known}) of a batch in NumPy.
 
-    Rows of weight 0, which fill the batch, are dropped. In a dict {head: weights}, a 0 means that
-    an image lacks the label.
+    Rows of weight 0, which fill the batch, are dropped. In {head: weights}, 0 is a missing label.
     """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         raise ValueError(
@@ -235,9 +233,8 @@ def _split(batch, index, model, heads):
     for each in labels.values():
         if each.ndim == 0 or len(each) != len(images):
             raise ValueError(
-                "There must be one label for each image; call .batch(...) on a dataset of single "
-                f"images. Received: {len(images)} images and labels of shape {each.shape} in batch "
-                f"{index}."
+                "There must be one label for each image; call .batch(...) on single images. "
+                f"Received: {len(images)} images and labels of shape {each.shape} in batch {index}."
             )
     by_head = heads and isinstance(weights, Mapping)
     known = {}

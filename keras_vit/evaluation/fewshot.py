@@ -25,7 +25,7 @@ class LeastSquares:
     """A least-squares classifier of features.
 
     Attributes:
-        mean, std: (features,) of the training features, by which all are whitened.
+        mean, std: (features,) of the training features; `std` is the standard deviation + 1e-5.
         weights: W, (features + 1, classes); the last row belongs to the constant feature.
     """
 
@@ -53,7 +53,7 @@ def least_squares(
 ) -> LeastSquares:
     """W = argmin |XW - Y|² + λ|W|² on whitened features, in closed form, as a `LeastSquares`.
 
-    X (n, d) has rows (x - mean)/(std + 1e-5), with the population's std, and the constant `BIAS`;
+    X (n, d) has rows (x - mean)/(σ + 1e-5), with σ of the population, and the constant `BIAS`;
     Y (n, K) has 1 for the right class and -1 elsewhere. Where the gradient is zero,
 
         (XᵀX + λI) W = XᵀY.
@@ -89,7 +89,7 @@ def least_squares(
 
 
 def _with_constant(x):
-    """(images, features) -> (images, features + 1), with the constant feature in the end."""
+    """(images, features) -> (images, features + 1), the constant feature as the last column."""
     return np.pad(x, ((0, 0), (0, 1)), constant_values=BIAS)
 
 
@@ -112,19 +112,18 @@ def pick_shots(
     labels, rng = class_numbers(labels, num_classes), np.random.default_rng(seed)
     num_classes = num_classes or count_classes(labels)
     shots = positive_int(shots, "shots")
-    # Every class is permuted whole, or the later classes of a seed would depend on the shots.
+    # All images of a class are permuted, so that the next classes draw alike for any `shots`.
     picked = [rng.permutation(np.flatnonzero(labels == c))[:shots] for c in range(num_classes)]
     return np.concatenate(picked)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FewShot(Result):
-    """Few-shot accuracies.
+    """What `fewshot` returns; as every `Result` it prints as a table and saves as JSON.
 
     Attributes:
-        accuracy: shots -> accuracies, one for each of the `seeds`.
-        examples: shots -> training images used, fewer than shots times classes if a class has
-            too few images.
+        accuracy: shots -> accuracies on the test images, one for each of the `seeds`.
+        examples: shots -> training images used; a class with too few images gives what it has.
         seeds, l2: as in `fewshot`.
         num_classes, test_examples: of the data.
     """
@@ -175,10 +174,11 @@ def fewshot(
             extract_features(model, data, layer, batch_size, progress=progress)
             for data in (train, test)
         )
+    # Finite floats (images, features), and class numbers (images,).
     x, y = check_features(*train, "train_features")
     test_x, test_y = check_features(*test, "test_features")
-    num_classes = count_classes(np.concatenate([y, test_y]))
-    _check_fit(x, y, test_x, num_classes, shots)
+    num_classes = count_classes(np.concatenate([y, test_y]))  # one more than the highest number
+    _check_compatible(x, y, test_x, num_classes, shots)
     accuracy, examples = {}, {}
     for k in shots:
         picked = [pick_shots(y, k, seed, num_classes) for seed in seeds]
@@ -188,8 +188,8 @@ def fewshot(
     return FewShot(accuracy, examples, tuple(seeds), float(l2), num_classes, len(test_y))
 
 
-def _check_fit(x, y, test_x, num_classes, shots):
-    """Raises a ValueError where training and test images, or images and shots, do not fit."""
+def _check_compatible(x, y, test_x, num_classes, shots):
+    """Raises a ValueError where training features do not fit the test features or the shots."""
     if x.shape[1] != test_x.shape[1]:
         raise ValueError(
             "Train and test features must have the same length. Received: "

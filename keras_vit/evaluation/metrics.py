@@ -123,8 +123,7 @@ def calibration(
 def confidences(scores, labels, from_logits, reading="softmax"):
     """(confidence, -log p of the right class, sum of (p - y)²) of each image, (images,) each.
 
-    Probabilities of a softmax are made to sum to 1. With `reading="sigmoid"` each class is read by
-    itself, and the loss is the sum over the classes.
+    Probabilities of a softmax are made to sum to 1; the loss of a sigmoid is summed over classes.
     """
     right = np.arange(scores.shape[1]) == labels[:, None]
     if reading == "sigmoid":

@@ -133,8 +133,7 @@ def linear_probe(
     Args:
         train_features, train_labels, test_features, test_labels: as in `knn`.
         c: inverse strength C of the squared penalty, as in scikit-learn, or several of them.
-        validation: (features, labels), or the share of the training images to choose C by, drawn
-            class by class.
+        validation: (features, labels), or the share of each class's training images to choose by.
         max_iter: iterations of L-BFGS.
         seed: of the validation split.
 

@@ -156,10 +156,8 @@ class RegressionReport(BaseReport):
     """How near the values of a model are to the right ones: a `BaseReport`.
 
     Attributes:
-        mean_absolute_error, root_mean_squared_error: over all images and outputs, in the units of
-            the labels.
-        r2: share of the variance of the labels that is explained, mean over the outputs; NaN where
-            all labels of an output are equal.
+        mean_absolute_error, root_mean_squared_error: of all outputs, in the units of the labels.
+        r2: explained share of the labels' variance, mean over the outputs; NaN of equal labels.
         outputs: name of each output -> its three figures.
         problem: of the labels.
     """

@@ -76,8 +76,7 @@ def export(
 
     The formats are `"onnx"` (.onnx), `"openvino"` (.xml and .bin), `"tf_saved_model"` (a folder),
     `"litert"` (.tflite), `"torch"` (.pt2) and `"stablehlo"` (.stablehlo). Class names,
-    preprocessing and image size are metadata of the file. docs/export.md lists what works, and
-    runs each file and reads them.
+    preprocessing and image size are metadata of the file. docs/export.md reads and runs each.
 
     Args:
         model: a `VisionTransformer` or a `BiT`; it stays as it is. Or a Functional model of images
@@ -98,8 +97,7 @@ def export(
 
     Raises:
         TypeError: the model is no Functional model of images.
-        ValueError: an unknown format, a path that does not fit it or is no regular file, or a
-            single output of which nothing says how it is read.
+        ValueError: a format or a path that does not fit; an output that nothing says how to read.
         OSError: the disk is full, say.
         ModuleNotFoundError: a package is missing; names it.
         ExportError: the tool refused the model, or the file's outputs differ from the model's by

@@ -13,9 +13,10 @@ import warnings
 import zipfile
 
 import keras
-import numpy as np
 
-LEAST_SIDE = 33  # of open images of BiT: one pixel is left of less, which PyTorch takes for fixed
+from keras_vit.inspection.forward import to_array
+
+LEAST_SIDE = 33  # of BiT's open images: smaller ones end as one pixel, which PyTorch would fix
 _PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own
 
 
@@ -91,7 +92,7 @@ class OpenVINO(Format):
         # By itself OpenVINO computes in bfloat16 where the CPU has it.
         model = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         names = [output.get_any_name() for output in model.outputs]
-        return lambda images: _alone(dict(zip(names, model(images).values())))
+        return lambda x: _alone(dict(zip(names, model(x).values())))
 
 
 class SavedModel(Format):
@@ -110,7 +111,7 @@ class SavedModel(Format):
         import tensorflow as tf
 
         loaded = tf.saved_model.load(path)  # which the function below keeps alive
-        return lambda x: keras.tree.map_structure(np.asarray, loaded.serve(tf.constant(x)))
+        return lambda x: keras.tree.map_structure(to_array, loaded.serve(tf.constant(x)))
 
 
 class LiteRT(Format):
@@ -138,9 +139,7 @@ class TorchExport(Format):
         import torch
 
         program = torch.export.load(path).module()
-        return lambda images: keras.tree.map_structure(
-            lambda x: x.detach().cpu().numpy(), program(torch.from_numpy(images))
-        )
+        return lambda x: keras.tree.map_structure(to_array, program(torch.from_numpy(x)))
 
 
 class StableHLO(Format):
@@ -158,7 +157,7 @@ class StableHLO(Format):
         import jax
 
         call = jax.jit(jax.export.deserialize(pathlib.Path(path).read_bytes()).call)
-        return lambda images: keras.tree.map_structure(np.asarray, call(images))
+        return lambda x: keras.tree.map_structure(to_array, call(x))
 
 
 FORMATS = {
@@ -178,7 +177,7 @@ def _torch_program(graph):
     """(the `torch.export.ExportedProgram` of a graph, the names of its outputs in its order)."""
     import torch
 
-    def side(name, stride):  # 1 is a size of its own to PyTorch
+    def side(name, stride):  # PyTorch takes a side of 1 as fixed
         return stride * torch.export.Dim(name, min=2 if stride > 1 else LEAST_SIDE)
 
     sides = {0: torch.export.Dim("batch", min=1)}

@@ -38,8 +38,7 @@ def quantize(
             (images, height, width, channels), or an iterable of single images.
 
     Raises:
-        ValueError: another suffix, a file that is no such model or is quantised already, or images
-            that do not fit its input.
+        ValueError: another suffix, a file that is no such model or quantised, or images of others.
         FileNotFoundError: there is no such file, or no folder for the output.
         ImportError: a package is missing; names it.
     """
@@ -106,8 +105,7 @@ def _quantize_openvino(path, output, images):
     _check_graph(path, operators, "FakeQuantize", model.inputs)
     sides = [side.get_length() if side.is_static else None for side in model.input().partial_shape]
     batches = _checked(images, sides, model.input().element_type.to_dtype())
-    # With SmoothQuant (NNCF 3.4) the digits models of studies/quantization.py lose most of their
-    # accuracy, without it none.
+    # SmoothQuant (NNCF 3.4) takes most of the accuracy of the models of studies/quantization.py.
     smooth = nncf.AdvancedSmoothQuantParameters(matmul=-1, convolution=-1)
     quantized = nncf.quantize(
         model,

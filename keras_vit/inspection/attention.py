@@ -173,8 +173,7 @@ def attention_distance(
 ) -> np.ndarray:
     """The distance between the centres of query and key patches, weighted by attention.
 
-    Learned tokens, which have no place, are left out as queries and as keys; the mean is taken
-    over the patches that ask.
+    Learned tokens, which have no place, are left out. The mean is taken over the queries.
 
     Args:
         weights: (..., tokens, tokens); the last tokens are the patches.

@@ -50,8 +50,7 @@ def patch_components(
         foreground: the patches that components are fitted to: `None` for all; a boolean array
             (images, rows, columns); or a number, such as 0, for those whose first component is
             above it, as the authors remove the background.
-        norm: whether the model's last norm is applied to the tokens, as in the authors' features;
-            a norm that follows the pooling never is.
+        norm: whether the tokens get the model's last norm, unless that follows the pooling.
 
     Raises:
         ValueError: more components than a token has values; a foreground of no patches, or of

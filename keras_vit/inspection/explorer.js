@@ -125,7 +125,7 @@ async function choose(change = {}) {
   const looks = shown(), models = new Set(looks.map((look) => look.model));
   document.body.classList.toggle("two", looks.length > 1);
   $("model").textContent = `What ${[...models].map((m) => m.name).join(" and ")} attend${models.size > 1 ? "" : "s"} to`;
-  $("facts-said").textContent = [...models].map((m) =>
+  $("about").textContent = [...models].map((m) =>
     `${models.size > 1 ? m.name + ": " : ""}${m.blocks.length} blocks of ${m.heads} heads; ${m.rows} x ${m.columns} patches of an image of ${m.width} x ${m.height} pixels; attention in ${m.looks[S.image].levels} levels.`,
   ).join(" ") + " All counts begin at 0.";
   all("#images button").forEach((one, i) => one.setAttribute("aria-pressed", i === S.image));

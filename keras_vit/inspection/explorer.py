@@ -57,8 +57,7 @@ def explore(
         megabytes: the largest size of the file for each image and model.
 
     Raises:
-        ValueError: no model, or one without attention or without a block; images that a model does
-            not take; or more attention than fits.
+        ValueError: no model, or one without such blocks; images of others; more than fits.
     """
     output_place(path)
     positive_float(megabytes, "megabytes")
@@ -165,7 +164,7 @@ def _page(index, parts):
         "css": css,
         "js": "\n".join(scripts),
         "title": html.escape(" and ".join(one["name"] for one in index["models"])),
-        "facts": _json(index),
+        "index": _json(index),
         "parts": "\n".join(
             f'<script type="application/json" id="{key}">{_json(part)}</script>'
             for key, part in parts.items()

@@ -6,7 +6,7 @@ const MEAN = "mean of the patches", MODES = ["attention", "rollout", "relevance"
 
 // A look is one model and one image. Its picture and facts are there at once; its attention, which
 // stands in the page below this script, is read and unpacked when it is first shown.
-const F = JSON.parse($("facts").textContent);
+const F = JSON.parse($("index").textContent);
 const LOOKS = F.models.flatMap((model, m) => model.looks.map((look, i) => Object.assign(look, { model, m, i })));
 const S = {
   model: 0, image: 0, beside: F.models.length > 1 ? "model 1" : "", // or "image 1", or nothing

@@ -176,8 +176,7 @@ class Layout(typing.NamedTuple):
         words = [name.removesuffix(" token") for name in self.names if name.endswith(" token")]
         raise ValueError(
             f"query must be {', '.join([*words, 'mean'])}, (row, column) of one of {self.grid[0]} "
-            f"x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. Received: "
-            f"query={query!r}."
+            f"x {self.grid[1]} patches, or a token from 0 to {self.tokens - 1}. Received: {query=}."
         )
 
 
@@ -197,15 +196,15 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
     return Layout(grid, v.stride, v.learned_tokens, v.class_token, v.distillation)
 
 
-def batches(images, batch_size):
-    """(batch, count) in turn, all of one size, for which a backend compiles once.
+def batches(batch_size, *arrays):
+    """(*parts, count) in turn: parts of some arrays, all of one size, so a backend compiles once.
 
-    The last batch may be filled up: only `count` rows of it are images.
+    The last parts may be filled up by their first rows: only `count` of their rows count.
     """
-    size = min(positive_int(batch_size, "batch_size"), len(images))
-    for start in range(0, len(images), size):
-        batch = images[start : start + size]
-        yield np.resize(batch, (size, *batch.shape[1:])), len(batch)  # filled by its own images
+    size = min(positive_int(batch_size, "batch_size"), len(arrays[0]))
+    for start in range(0, len(arrays[0]), size):
+        parts = [array[start : start + size] for array in arrays]
+        yield *(np.resize(part, (size, *part.shape[1:])) for part in parts), len(parts[0])
 
 
 def graph(model, tensors):
@@ -222,7 +221,7 @@ def outputs(model, tensors, images, batch_size):
     flat = keras.tree.flatten(tensors)
     tapped = graph(model, flat)
     run = compiled(model, tuple(map(id, flat)), lambda x: tapped([x], training=False))
-    for batch, count in batches(images, batch_size):
+    for batch, count in batches(batch_size, images):
         # Keras gives a single tensor without its list.
         yield keras.tree.pack_sequence_as(tensors, keras.tree.flatten(run(batch))), count
 
@@ -257,13 +256,13 @@ def compiled(model, key, function):
 
 
 def gradients(logits, arrays, hot):
-    """(gradients of the logits that `hot` chooses by some arrays, what `logits` returns).
+    """(gradients of the logits that `hot` chooses by some arrays, list of what `logits` returns).
 
-    `logits` is a function of the list of arrays and returns a list: the logits and perhaps more.
+    `logits` is a function of the list of arrays: it returns the logits, and perhaps more.
     """
 
     def chosen(tensors):
-        results = logits(tensors)
+        results = keras.tree.flatten(logits(tensors))
         return keras.ops.sum(keras.ops.multiply(results[0], hot)), results
 
     tensors = [keras.ops.convert_to_tensor(array) for array in arrays]

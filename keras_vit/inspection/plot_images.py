@@ -144,8 +144,7 @@ def plot_components(images: ArrayLike, components: PatchComponents, path: FilePa
 
     Args:
         images, path: as in `plot_maps`.
-        components: a `PatchComponents` of these images, with three components or more; of others
-            the call is a ValueError.
+        components: the `PatchComponents` of these images, at least three of them.
     """
     values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:
@@ -161,18 +160,14 @@ def plot_components(images: ArrayLike, components: PatchComponents, path: FilePa
 
 
 def plot_reconstructions(
-    images: ArrayLike,
-    reconstructions: ArrayLike,
-    hidden: ArrayLike,
-    path: FilePath = None,
+    images: ArrayLike, reconstructions: ArrayLike, hidden: ArrayLike, path: FilePath = None
 ) -> Any:
     """Draws each image, what a masked autoencoder saw of it, and what it made of the rest.
 
     Args:
         images: (n, height, width, channels) of numbers, as the model takes them.
         reconstructions, hidden: what `MaskedAutoencoder.reconstruct` returns for these images: the
-            predicted images, and (n, height, width), true where a pixel was hidden. Other numbers
-            or sizes are a ValueError.
+            predicted images, and (n, height, width), true where a pixel was hidden.
         path: as in `plot_maps`.
     """
     images, made = (np.asarray(x, "float32") for x in (images, reconstructions))

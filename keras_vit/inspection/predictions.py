@@ -38,7 +38,7 @@ def draw_predictions(model, test, path, count=12):
         reading = reading_of(heads.get(head, model)).decided(output)
         scores[head], readings[head] = reading.scores(output), reading.name
         errors = prediction_errors(labels[head], scores[head], reading.name)
-        mistakes = mistakes + errors / (errors.max() or 1)  # of each head alike
+        mistakes = mistakes + errors / (errors.max() or 1)  # so that heads count alike
     weights = [keras.tree.flatten(batch[2:]) or [np.ones(len(batch[0]))] for batch in batches]
     is_labelled = np.concatenate([np.min(np.asarray(each), axis=0) > 0 for each in weights])
     order = np.argsort(-mistakes, kind="stable")
@@ -46,8 +46,6 @@ def draw_predictions(model, test, path, count=12):
     if not len(chosen):
         return
     labels, scores = ({head: x[chosen] for head, x in each.items()} for each in (labels, scores))
-    if not heads:
-        labels, scores, readings = labels[None], scores[None], readings[None]
     mean, std = per_channel(test.preprocessing, images.shape[-1])
     pictures, maps = (images[chosen] * std + mean).clip(0, 1), attention_maps(model, images[chosen])
     plot_predictions(pictures, maps, labels, scores, test.class_names, path, readings)
@@ -70,8 +68,7 @@ def plot_predictions(
     Args:
         images, path: as in `plot_maps`.
         maps: (n, rows, columns), what `attention_maps` returns.
-        labels: (n,) true classes; of several classes at once (n, classes) of 0 and 1; or values,
-            (n,) or (n, targets).
+        labels: (n,) true classes; (n, classes) of 0 and 1; or values, (n,) or (n, targets).
         probabilities: (n, classes) of the model; of a regression its values (n, targets).
         class_names: names of the classes or of the targets; `None` for numbers.
         reading: `"softmax"`, `"sigmoid"` or `"values"`: what the outputs are.

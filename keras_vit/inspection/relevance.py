@@ -43,8 +43,7 @@ def relevance_maps(
     Raises:
         ValueError: a model without attention or classes, or classes that it does not have.
 
-    Source: Chefer et al. (2021), "Generic attention-model explainability", Eq. 5 and 6 for
-    self-attention.
+    Source: Chefer et al. (2021), "Generic attention-model explainability", Eq. 5 and 6.
     """
     check_choice("method", method, ("chefer", "last_block"))
     blocks, images = forward.transformer_blocks(model), forward.floats_of(model, images)
@@ -88,7 +87,7 @@ def input_gradients(
     """
     images, products = forward.as_inputs(model, images), []
     tapped = forward.graph(model, getattr(model, "outputs", None))
-    logits = lambda x: keras.tree.flatten(tapped(x, training=False))  # noqa: E731
+    logits = functools.partial(tapped, training=False)
     run = forward.compiled(model, "by pixels", functools.partial(forward.gradients, logits))
     for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):
         (slopes,), _ = run([x], hot)
@@ -97,7 +96,7 @@ def input_gradients(
 
 
 def _batches_with_classes(model, images, classes, batch_size):
-    """(images, one-hot classes, logits, count) of each of `forward.batches`."""
+    """The `forward.batches` of images, of their classes as one-hot rows, and of their logits."""
     check_one_head(model, "Relevance for a class")
     shape = getattr(model, "output_shape", None)
     if getattr(model, "num_classes", None) == 0 or not (
@@ -114,39 +113,36 @@ def _batches_with_classes(model, images, classes, batch_size):
             f"classes must be numbers from 0 to {shape[1] - 1}, one for all images or one for each "
             f"of the {len(images)}. Received: classes={classes!r}."
         )
-    given = np.broadcast_to(given, (len(images),))
-    parts = (forward.batches(array, batch_size) for array in (images, given))
-    logits = forward.outputs(model, model.outputs, images, batch_size)
-    for (x, count), (numbers, _), ((output,), _) in zip(*parts, logits):
-        output = forward.to_array(output)
-        numbers = output.argmax(axis=-1) if classes is None else numbers
-        yield x, np.eye(output.shape[1], dtype=output.dtype)[numbers], output, count
+    outputs = forward.outputs(model, model.outputs, images, batch_size)
+    logits = np.concatenate([forward.to_array(x)[:count] for (x,), count in outputs])
+    given = logits.argmax(axis=-1) if classes is None else np.broadcast_to(given, len(images))
+    hot = np.eye(shape[1], dtype=logits.dtype)[given]
+    return forward.batches(batch_size, images, hot, logits)
 
 
 def _by_attention(model, blocks):
     """The function that gives gradients by additions to the attention of each block.
 
-    It returns the logits and the attention besides. No attention takes A as an argument, so that
-    another function stands for its `call`.
+    It also returns the logits and the attention of each block.
     """
     outer = weakref.ref(model)  # see `forward.compiled`
+    layers = [block.attention for block in blocks]
 
     def run(additions, hot, x):
         def logits(additions):
-            weights = {}
-
-            def attending(block, addition):
-                def call(x, training=False, **positions):
-                    weights[block] = block.attention.scores(x, **positions) + addition
-                    return block.attention.with_scores(x, weights[block])
-
-                return call
-
-            calls = {b.attention: attending(b, addition) for b, addition in zip(blocks, additions)}
+            calls, weights = {}, {}
+            for layer, added in zip(layers, additions):
+                calls[layer] = functools.partial(_attend, layer, added, weights)
             with replaced(calls):
                 outputs = keras.tree.flatten(outer()(x, training=False))
-            return [outputs[0], *(weights[block] for block in blocks)]
+            return [outputs[0], *(weights[layer] for layer in layers)]
 
         return forward.gradients(logits, additions, hot)
 
     return run
+
+
+def _attend(attention, added, weights, x, training=False, **positions):
+    """What stands for the `call` of an attention: A gets an addition, and is kept in `weights`."""
+    weights[attention] = attention.scores(x, **positions) + added
+    return attention.with_scores(x, weights[attention])

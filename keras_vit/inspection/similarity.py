@@ -62,8 +62,7 @@ def layer_similarity(
         other: the model to compare with; by default the same one.
         other_layers: names of its layers.
         estimate: `"minibatch"`: unbiased HSIC, averaged over batches of images, one in memory at a
-            time (Nguyen et al., 2021); `"exact"`: the original, with the features of all images in
-            memory.
+            time (Nguyen et al., 2021); `"exact"`: the original, with all features in memory.
         batch_size: images per call; for `"minibatch"` at least 4, and more are more precise.
 
     Raises:

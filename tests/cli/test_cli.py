@@ -155,16 +155,16 @@ def test_list(capsys):
 def test_info_of_a_name_needs_no_download(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     code, out, _ = run(capsys, "info", "deit_tiny_patch16_224.fb_in1k", "--json")
-    facts = json.loads(out)
-    assert code == 0 and facts["architecture"] == "DeiT-Ti/16" and facts["classes"] == 1000
-    assert facts["preprocessing"]["interpolation"] == "bicubic"
+    fields = json.loads(out)
+    assert code == 0 and fields["architecture"] == "DeiT-Ti/16" and fields["classes"] == 1000
+    assert fields["preprocessing"]["interpolation"] == "bicubic"
     assert "--open opens the weights" in run(capsys, "info", "deit_tiny_patch16_224.fb_in1k")[1]
 
 
 def test_info_of_a_run(capsys, folder):
-    facts = json.loads(run(capsys, "info", folder / "run", "--json")[1])
-    assert facts["class names"] == ["bird", "cat", "dog"] and facts["image size"] == [16, 16]
-    assert facts["architecture"]["width"] == 8 and facts["parameters"] == 3379
+    fields = json.loads(run(capsys, "info", folder / "run", "--json")[1])
+    assert fields["class names"] == ["bird", "cat", "dog"] and fields["image size"] == [16, 16]
+    assert fields["architecture"]["width"] == 8 and fields["parameters"] == 3379
     assert "bird, cat, dog" in run(capsys, "info", folder / "run")[1]
 
 

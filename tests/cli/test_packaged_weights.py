@@ -15,10 +15,10 @@ pytestmark = pytest.mark.any_backend
 def test_the_weights_in_the_package(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_VIT_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
-    facts = json.loads(run(capsys, "info", "digits", "--json")[1])
-    assert facts["classes"] == 10 and facts["on this machine"].endswith("model.safetensors")
+    fields = json.loads(run(capsys, "info", "digits", "--json")[1])
+    assert fields["classes"] == 10 and fields["on this machine"].endswith("model.safetensors")
     code, out, error = run(capsys, "fetch", "digits")
-    assert (code, out) == (0, facts["on this machine"] + "\n") and "comes with" in error
+    assert (code, out) == (0, fields["on this machine"] + "\n") and "comes with" in error
     rows = json.loads(run(capsys, "list", "--family", "keras_vit", "--json")[1])
     assert [(row["name"], row["MB"]) for row in rows] == [("digits", 0.3)]
     rows = json.loads(run(capsys, "predict", "digits", "--top", 1, "--json")[1])

@@ -111,8 +111,8 @@ def test_a_model_of_the_user_is_read_by_the_loss_in_its_file(photos, capsys, tmp
 def test_commands_for_a_model_of_several_heads(photos, capsys, tmp_path):
     model, file, image = three_heads(), tmp_path / "heads.keras", photos / "photos" / "1.png"
     model.save(file)
-    facts = json.loads(run(capsys, "info", file, "--json")[1])
-    assert facts["output"] == {"species": [None, 3], "weight": [None, 1], "marks": [None, 4]}
+    fields = json.loads(run(capsys, "info", file, "--json")[1])
+    assert fields["output"] == {"species": [None, 3], "weight": [None, 1], "marks": [None, 4]}
     assert run(capsys, "explore", file, image, "-o", tmp_path / "e.html")[0] == 0
     code, out, _ = run(capsys, "convert", file, tmp_path / "copy.keras")
     assert code == 0 and "the model has the heads 'species', 'weight', 'marks'" in out

@@ -46,7 +46,7 @@ def page(model, x, tmp_path_factory):
     return path
 
 
-def data_of(path, part="facts"):
+def data_of(path, part="index"):
     pattern = rf'<script type="application/json" id="{part}">(.*?)</script>'
     return json.loads(re.search(pattern, path.read_text("utf-8"))[1])
 
@@ -59,7 +59,7 @@ def unpacked(text):
 def test_the_page_is_one_file_that_asks_for_nothing(page):
     text = page.read_text("utf-8")
     assert not re.findall(r"""(?:src|href)=["']|https?:|@import|url\(""", text)
-    # The facts, the program, then the positions and two images.
+    # The index, the program, then the positions and two images.
     assert "{{" not in text and text.count("<script") == 2 + 3
 
 
@@ -93,14 +93,14 @@ def test_names_are_text(tmp_path, model, x):
     """Of a model, of a class, of a file: HTML, control characters, bytes that are no UTF-8."""
     evil = "</script><b>\x1b[2J\u202e" + os.fsdecode(b"\xe9")
     path = explore({evil: model}, x, tmp_path / "page.html", class_names=[evil] * model.num_classes)
-    text, facts = path.read_text("utf-8"), data_of(path)
+    text, index = path.read_text("utf-8"), data_of(path)
     shown = r"</script><b>\x1b[2J\u202e\xe9"
-    assert facts["models"][0]["name"] == shown
-    assert facts["models"][0]["looks"][0]["predictions"][0]["label"] == shown
+    assert index["models"][0]["name"] == shown
+    assert index["models"][0]["looks"][0]["predictions"][0]["label"] == shown
     assert "</script><b>" not in text and "\x1b" not in text and "\u202e" not in text
 
 
-def test_the_facts_in_the_page(page, model, x):
+def test_the_index_of_the_page(page, model, x):
     (data,) = data_of(page)["models"]
     assert data["names"] == ["class token", "register 0"]
     assert (data["rows"], data["columns"], data["learned"], data["heads"]) == (2, 3, 2, 2)
