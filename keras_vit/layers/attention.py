@@ -16,8 +16,8 @@ class MultiHeadSelfAttention(Layer):
 
     The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
     heads, head width), that of the output (heads, head width, width), as in the authors' files.
-    A call leaves A = softmax(q kᵀ / √D_h) (Eq. 6) inside the backend's fused kernel, which computes
-    `weighted_sum(attention_weights(q, k, bias), v)`; `scores` and `with_scores` take two steps.
+    A call never holds A = softmax(q kᵀ / √D_h): a fused kernel computes Eq. 6 and 7 together.
+    `scores` gives A, and `with_scores` goes on from it.
 
     Shapes: (batch, tokens, width) -> the same.
 
@@ -89,7 +89,7 @@ class MultiHeadSelfAttention(Layer):
     def join(self, heads):
         """Eq. 8: (batch, tokens, heads, D_h) -> (batch, tokens, width).
 
-        `ExtendedAttention` normalises the heads first.
+        A subclass may normalise the heads here.
         """
         return self.out(heads)
 
