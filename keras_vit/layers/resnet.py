@@ -160,7 +160,7 @@ class Part(Strided):
 
 
 class Root(Part):
-    """What both versions of the root share."""
+    """What both versions of a root share."""
 
     def __init__(self, filters, numerics="google", folded=False, **kwargs):
         super().__init__(filters, 4, numerics, folded, **kwargs)
