@@ -40,9 +40,15 @@ def with_remat(block):
 
 
 RematTransformerBlock = with_remat(TransformerBlock)
+"""A `TransformerBlock` that is computed again in the backward pass."""
 REMAT_BLOCKS = {name: with_remat(block) for name, block in BLOCKS.items()}
 RematExtendedBlock = REMAT_BLOCKS["pre_norm"]
+"""An `ExtendedBlock` that is computed again in the backward pass."""
 RematPostNormBlock = REMAT_BLOCKS["post_norm"]
+"""A `PostNormBlock` that is computed again in the backward pass."""
 RematAddNormBlock = REMAT_BLOCKS["add_norm"]
+"""An `AddNormBlock` that is computed again in the backward pass."""
 RematParallelBlock = REMAT_BLOCKS["parallel"]
+"""A `ParallelBlock` that is computed again in the backward pass."""
 RematAxialBlock = REMAT_BLOCKS["axial"]
+"""An `AxialBlock` that is computed again in the backward pass."""
