@@ -97,9 +97,9 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     (layers.StochasticDepth, "remat_dropout"),
     *((cls, "bfloat16") for cls in (layers.MLP, layers.LayerNorm)),
     (layers.MLP, "frozen"),
-    *((cls, "hybrid") for cls in (layers.Root, layers.StdConv2D, layers.GroupNorm)),
-    (layers.Bottleneck, "hybrid_unit"),
-    *((cls, "bit") for cls in (layers.Root, layers.Bottleneck, GlobalMean)),
+    *((cls, "hybrid") for cls in (layers.RootV1, layers.StdConv2D, layers.GroupNorm)),
+    (layers.BottleneckV1, "hybrid_unit"),
+    *((cls, "bit") for cls in (layers.RootV2, layers.BottleneckV2, GlobalMean)),
 ]
 ONLY_IN_TRAINING = (layers.Dropout, layers.StochasticDepth, layers.PatchDropout)
 DIFFER_IN_TRAINING = ("dropout", "remat", "remat_dropout")  # from the first model

@@ -35,7 +35,14 @@ from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding
 from keras_vit.layers.relative import RelativeAttention, RelativePosition
 from keras_vit.layers.resample import resize_grid, resize_matrix
-from keras_vit.layers.resnet import Bottleneck, GroupNorm, Root, StdConv2D
+from keras_vit.layers.resnet import (
+    BottleneckV1,
+    BottleneckV2,
+    GroupNorm,
+    RootV1,
+    RootV2,
+    StdConv2D,
+)
 from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [
@@ -44,7 +51,8 @@ __all__ = [
     "AttentionPool",
     "AxialAttention",
     "AxialBlock",
-    "Bottleneck",
+    "BottleneckV1",
+    "BottleneckV2",
     "Dropout",
     "ExtendedAttention",
     "ExtendedBlock",
@@ -71,7 +79,8 @@ __all__ = [
     "RematParallelBlock",
     "RematPostNormBlock",
     "RematTransformerBlock",
-    "Root",
+    "RootV1",
+    "RootV2",
     "RotaryPosition",
     "StdConv2D",
     "StochasticDepth",

@@ -16,8 +16,8 @@ class MultiHeadSelfAttention(Layer):
 
     The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
     heads, head width), that of the output (heads, head width, width), as in the authors' files.
-    A call leaves A = softmax(q kᵀ / √D_h) (Eq. 6) inside the backend's fused kernel, which computes
-    `weighted_sum(attention_weights(q, k, bias), v)`; `scores` and `with_scores` take two steps.
+    A call never holds A = softmax(q kᵀ / √D_h): a fused kernel computes Eq. 6 and 7 together.
+    `scores` gives A, and `with_scores` goes on from it.
 
     Shapes: (batch, tokens, width) -> the same.
 
@@ -57,10 +57,9 @@ class MultiHeadSelfAttention(Layer):
         return layer
 
     def call(self, x, memory=None, bias=None, rotation=None, training=False):
-        """The paper's blocks give `x` alone; the other arguments are for later families.
+        """The paper gives `x` alone. Layers of `extensions`, and graphs in saved files, give more.
 
         Args:
-            x: tokens of the queries, and of keys and values.
             memory: tokens of keys and values, where these are not `x` (attention pooling).
             bias: added to q kᵀ / √D_h; a tensor that (batch, heads, queries, keys) fits.
             rotation: cosines and sines by which queries and keys are turned (`kernels.rotate`).
@@ -80,16 +79,13 @@ class MultiHeadSelfAttention(Layer):
 
     def attend(self, q, k, v, bias=None, training=False):
         """softmax(q kᵀ / √D_h + bias) v, Eq. 6 and 7: (batch, tokens, heads, D_h) -> the same."""
-        if not (training and self.dropout.rate):
-            return kernels.attention(q, k, v, bias=bias)  # the lines below, fused
-        weights = kernels.attention_weights(q, k, bias)
-        weights = self.dropout(ops.cast(weights, v.dtype), training=True)
-        return kernels.weighted_sum(weights, v)
+        dropout = self.dropout if training and self.dropout.rate else None
+        return kernels.attention(q, k, v, bias=bias, dropout=dropout)
 
     def join(self, heads):
         """Eq. 8: (batch, tokens, heads, D_h) -> (batch, tokens, width).
 
-        `ExtendedAttention` normalises the heads first.
+        A subclass may normalise the heads here.
         """
         return self.out(heads)
 

@@ -107,9 +107,7 @@ class Layer(FloatInputs, keras.layers.Layer):
     says otherwise; `compute_output_shape` follows from it.
     """
 
-    origin = (
-        None  # of the first layer of a model: what it is beside its graph, saved with the layer
-    )
+    origin = None  # of a model, whose first layer saves it: what the model is beside its graph
 
     def __new__(cls, *args, **kwargs):
         bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)

@@ -12,8 +12,8 @@ class Linear(AdaptableKernel, FloatInputs, keras.layers.EinsumDense):
 
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
     need them; the product folds batch and tokens into rows and the kernel into a matrix, because
-    the gradient of a product with more axes is slow on some backends. LoRA, quantisation and every
-    other ability of `EinsumDense` work as there.
+    the gradient of a product with more axes is slow on some backends. `AdaptableKernel` makes LoRA
+    and quantisation work as in `EinsumDense`; `FloatInputs` takes integers as numbers.
 
     Args:
         equation: such as `"btd,dhk->bthk"`; the axes that it sums over are the last of the input
@@ -30,8 +30,10 @@ class Linear(AdaptableKernel, FloatInputs, keras.layers.EinsumDense):
         self.features = len(kernel) - self.contracted
 
     def add_weight(self, shape=None, initializer=None, *args, **kwargs):
+        # `EinsumDense.build` makes its weights by this method. Under mixed precision Keras would
+        # cast the kernel at every use, which `kernels.linear` does already.
         if kwargs.get("name") == "kernel":
-            kwargs.setdefault("autocast", False)  # `kernels.linear` casts it
+            kwargs.setdefault("autocast", False)
         return super().add_weight(shape, kernels.initial(initializer), *args, **kwargs)
 
     def call(self, inputs, training=None):

@@ -76,7 +76,7 @@ class PatchEncoder(Layer):
                 position,
                 grid,
                 class_token=class_token,
-                registers=registers + int(distillation),
+                registers=self.learned_tokens - int(class_token),
                 interpolation=interpolation,
                 dtype=policy,
                 name="position",

@@ -1,7 +1,5 @@
 """Positions: E_pos of Eq. 1, and the absolute alternatives of Table 8 (appendix D.4)."""
 
-import math
-
 import keras
 import numpy as np
 from keras import ops
@@ -33,7 +31,7 @@ class PositionEmbedding(Layer):
             the row (Beyer et al., 2022).
         grid: (rows, columns) of patches.
         class_token: whether the first token is a class token.
-        registers: number of further learned tokens before the patches.
+        registers: number of further learned tokens before the patches; a distillation token is one.
         interpolation: how the embedding is resampled for patches of another grid, a method of
             `resize_matrix`; `"sincos_2d"` is computed for that grid instead.
     """
@@ -42,7 +40,7 @@ class PositionEmbedding(Layer):
         self, kind, grid, class_token=True, registers=0, interpolation="align_corners", **kwargs
     ):
         super().__init__(**kwargs)
-        check_choice("kind", kind, tuple(POSITIONS))
+        check_choice("kind", kind, ("learned_1d", "learned_2d", "sincos_2d"))
         self.kind, self.grid, self.interpolation = kind, pair(grid, "grid"), interpolation
         self.learned_tokens = int(class_token) + registers  # before those of the patches
 
@@ -55,7 +53,16 @@ class PositionEmbedding(Layer):
                 f"A grid of {rows}x{columns} patches with {self.learned_tokens} learned tokens has "
                 f"{expected} tokens. Received: tokens of shape {tuple(input_shape)}."
             )
-        self.scheme = POSITIONS[self.kind](self, width)
+        if self.kind == "learned_1d":
+            shape = (1, expected, width)
+            self.embedding = self.add_weight(shape, small_normal(), name="embedding")
+        elif self.kind == "learned_2d":
+            _check_multiple(width, 2, kind=self.kind)
+            row, column = (rows, width // 2), (columns, width // 2)
+            self.row_embedding = self.add_weight(row, small_normal(), name="rows")
+            self.column_embedding = self.add_weight(column, small_normal(), name="columns")
+        else:
+            self.width, self.fixed = width, kernels.Constant(sincos_2d(self.grid, width))
 
     def call(self, x, grid=None):
         is_known = grid is not None and all(isinstance(side, int) for side in grid)
@@ -68,98 +75,64 @@ class PositionEmbedding(Layer):
         Args:
             grid: (rows, columns) of the patches, ints or tensors; `None` for those of the layer.
         """
-        return self.scheme.table(grid)
+        if self.kind == "learned_1d":
+            return self._learned_1d(grid)
+        patches = self._learned_2d(grid) if self.kind == "learned_2d" else self._sincos_2d(grid)
+        # A padding of Keras breaks the graphs of PyTorch's compiler.
+        zeros = ops.zeros((self.learned_tokens, patches.shape[-1]), dtype=patches.dtype)
+        return ops.concatenate([zeros, patches], axis=0)[None]
+
+    def _learned_1d(self, grid):
+        if grid is None:
+            return ops.convert_to_tensor(self.embedding)
+        rows, columns = self._resize_matrices(grid)
+        table = ops.cast(self.embedding[0], self.precise_dtype)
+        learned, patches = table[: self.learned_tokens], table[self.learned_tokens :]
+        patches = ops.reshape(patches, (*self.grid, patches.shape[-1]))
+        patches = ops.einsum("ro,opd->rpd", rows, patches)
+        patches = ops.einsum("cp,rpd->rcd", columns, patches)
+        patches = ops.reshape(patches, (-1, patches.shape[-1]))
+        return ops.concatenate([learned, patches], axis=0)[None]
+
+    def _learned_2d(self, grid):
+        column = ops.cast(self.column_embedding, self.precise_dtype)
+        row = ops.cast(self.row_embedding, self.precise_dtype)
+        if grid is not None:
+            rows, columns = self._resize_matrices(grid)
+            column, row = columns @ column, rows @ row
+        (rows, half), (columns, _) = ops.shape(row), ops.shape(column)
+        x = ops.broadcast_to(column[None], (rows, columns, half))
+        y = ops.broadcast_to(row[:, None], (rows, columns, half))
+        return ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half))
+
+    def _sincos_2d(self, grid):
+        if grid is None:
+            table = self.fixed.tensor(ops.zeros(()), self.precise_dtype)
+        else:
+            table = from_sizes(sincos_2d, tuple(grid), self.width, dtype=self.precise_dtype)
+        return ops.cast(table, self.compute_dtype)
+
+    def _resize_matrices(self, grid):
+        """The matrices that resample the rows and the columns of the layer's grid to `grid`."""
+        return [
+            from_sizes(resize_matrix, old, new, self.interpolation, dtype=self.precise_dtype)
+            for old, new in zip(self.grid, grid)
+        ]
 
     @property
     def precise_dtype(self):
         """The type in which the table is computed."""
         return kernels.at_least_float32(self.variable_dtype)
 
-    def resize_matrices(self, grid):
-        """The matrices that resample the rows and the columns of the layer's grid to `grid`."""
-        return [
-            computed(resize_matrix, old, new, self.interpolation, dtype=self.precise_dtype)
-            for old, new in zip(self.grid, grid)
-        ]
 
-    def after_zeros(self, patches):
-        """A table that is zero for the learned tokens, from the vectors of the patches."""
-        # A padding of Keras breaks the graphs of PyTorch's compiler.
-        zeros = ops.zeros((self.learned_tokens, patches.shape[-1]), dtype=patches.dtype)
-        return ops.concatenate([zeros, patches], axis=0)[None]
+def from_sizes(function, *arguments, dtype):
+    """`function(*arguments)`, an array of `dtype` that depends on sizes and on no weights.
 
-
-class Learned1D:
-    """A learned vector per token, the class token's included: variables and table of a layer."""
-
-    def __init__(self, layer, width):
-        shape = (1, layer.learned_tokens + math.prod(layer.grid), width)
-        layer.embedding = layer.add_weight(shape, small_normal(), name="embedding")
-        self.layer = layer
-
-    def table(self, grid):
-        layer = self.layer
-        if grid is None:
-            return ops.convert_to_tensor(layer.embedding)
-        rows, columns = layer.resize_matrices(grid)
-        table = ops.cast(layer.embedding[0], layer.precise_dtype)
-        learned, patches = table[: layer.learned_tokens], table[layer.learned_tokens :]
-        patches = ops.reshape(patches, (*layer.grid, patches.shape[-1]))
-        patches = ops.einsum("ro,opd->rpd", rows, patches)
-        patches = ops.einsum("cp,rpd->rcd", columns, patches)
-        patches = ops.reshape(patches, (-1, patches.shape[-1]))
-        return ops.concatenate([learned, patches], axis=0)[None]
-
-
-class Learned2D:
-    """A learned vector of width / 2 per column and one per row, concatenated, of a layer."""
-
-    def __init__(self, layer, width):
-        _check_multiple(width, 2, kind="learned_2d")
-        self.layer, half = layer, width // 2
-        rows, columns = layer.grid
-        layer.row_embedding = layer.add_weight((rows, half), small_normal(), name="rows")
-        layer.column_embedding = layer.add_weight((columns, half), small_normal(), name="columns")
-
-    def table(self, grid):
-        layer = self.layer
-        column = ops.cast(layer.column_embedding, layer.precise_dtype)
-        row = ops.cast(layer.row_embedding, layer.precise_dtype)
-        if grid is not None:
-            rows, columns = layer.resize_matrices(grid)
-            column, row = columns @ column, rows @ row
-        (rows, half), (columns, _) = ops.shape(row), ops.shape(column)
-        x = ops.broadcast_to(column[None], (rows, columns, half))
-        y = ops.broadcast_to(row[:, None], (rows, columns, half))
-        return layer.after_zeros(ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half)))
-
-
-class SinCos2D:
-    """Fixed sines and cosines of the column and the row, of a layer; see `sincos_2d`."""
-
-    def __init__(self, layer, width):
-        self.layer, self.width = layer, width
-        self.fixed = kernels.Constant(sincos_2d(layer.grid, width))
-
-    def table(self, grid):
-        layer = self.layer
-        if grid is None:
-            table = self.fixed.tensor(ops.zeros(()), layer.precise_dtype)
-        else:
-            table = computed(sincos_2d, tuple(grid), self.width, dtype=layer.precise_dtype)
-        return layer.after_zeros(ops.cast(table, layer.compute_dtype))
-
-
-POSITIONS = {"learned_1d": Learned1D, "learned_2d": Learned2D, "sincos_2d": SinCos2D}
-
-
-def computed(function, *arguments, dtype):
-    """What `function` computes of arguments that are no weights, in `dtype`.
-
-    Of numbers, as for a grid of (7, 7), NumPy computes it, once. Of tensors, where the size of the
-    images is known only when the graph runs, the graph computes it.
+    NumPy computes it, once, where the sizes are numbers, such as a grid of (7, 7). The graph does
+    where they are tensors, as the size of the images is known only when it runs.
     """
     if all(isinstance(each, (int, str)) for each in keras.tree.flatten(arguments)):
+        # `like` says on which device: that of any new tensor.
         return kernels.computed(function, *arguments, like=ops.zeros(()), dtype=dtype)
     return ops.cast(function(*arguments, ops, dtype), dtype)
 

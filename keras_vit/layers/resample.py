@@ -37,72 +37,18 @@ def resize_grid(table, old, new, method):
     Shapes: (old rows * old columns, width) -> (new rows * new columns, width), NumPy arrays with
     positions in reading order.
     """
-    return _resized(table, old, [resize_matrix(o, n, method) for o, n in zip(old, new)])
+    return resample(table, old, [resize_matrix(o, n, method) for o, n in zip(old, new)])
 
 
-def patch_matrix(old, new, method):
-    """The matrix of shape (new, old) that resizes one axis of patch kernels (Beyer et al., 2023).
-
-    It is (Rᵀ)⁺ of the R that resizes a patch: with the new kernels the new patches' tokens are the
-    old ones' as well as can be.
-
-    Args:
-        old, new: sizes in pixels.
-        method: how a patch is resized, a method of `resize_matrix`.
-    """
-    return np.linalg.pinv(resize_matrix(old, new, method).T)
-
-
-def resize_offsets(table, old_grid, new_grid, method):
-    """Biases of attention for offsets of patches (BEiT), resampled from one grid to another.
-
-    With `"bilinear"` offsets are resampled as pixels are, the rule of Hugging Face. Any other
-    method stands for the authors' rule (Bao et al., 2022): the old offsets are moved so far apart,
-    by distances that grow geometrically from 1, that they reach the new grid's ends, and what lies
-    between them is linear, as in timm.
-
-    Shapes: (offsets of the old grid + C, heads) -> (offsets of the new grid + C, heads), where the
-    last C are those of a class token, which stay.
-
-    Raises:
-        ValueError: the table does not belong to the old grid.
-    """
-    old, new = ([2 * side - 1 for side in grid] for grid in (old_grid, new_grid))
-    offsets = old[0] * old[1]
-    if table.ndim != 2 or len(table) not in (offsets, offsets + 3):
-        raise ValueError(
-            f"The biases of a grid of {tuple(old_grid)} have {offsets} rows, or 3 more with a "
-            f"class token. Received: shape {table.shape}."
-        )
-    matrix = resize_matrix if method == "bilinear" else _geometric_matrix
-    resized = _resized(table[:offsets], old, [matrix(o, n, method) for o, n in zip(old, new)])
-    return np.concatenate([resized.astype(table.dtype), table[offsets:]])
-
-
-def _resized(table, old, matrices):
+def resample(table, old, matrices):
+    """As `resize_grid`, by the matrix of the rows and that of the columns, both (new, old)."""
     grid = np.asarray(table, "float64").reshape(*old, -1)
     resized = np.einsum("ro,cp,opd->rcd", *matrices, grid, optimize=True)
     return resized.reshape(-1, grid.shape[2])
 
 
-def _geometric_matrix(old, new, method):
-    """The matrix of shape (new, old) by which the authors of BEiT resample offsets along an axis.
-
-    Offset k moves to 1 + q + ... + q^(k - 1), where q is the largest, between 1.01 and 1.5, for
-    which the last offset stays within the new ones.
-    """
-    count, low, high = old // 2, 1.01, 1.5
-    while high - low > 1e-6:  # by bisection, whose last q is taken, as in the authors' code
-        q = (low + high) / 2
-        low, high = (low, q) if (1 - q**count) / (1 - q) > new // 2 else (q, high)
-    places = np.cumsum(q ** np.arange(count))
-    places = np.concatenate([-places[::-1], [0], places])
-    wanted = np.arange(new) - new // 2
-    return np.stack([np.interp(wanted, places, row) for row in np.eye(old)], axis=1)
-
-
-# From here on: functions of new samples, of which `index` counts some and `new` is the number. The
-# names are the same in NumPy and keras.ops; `xp.array` casts.
+# The functions of `MATRICES` give the weights of `old` samples for those of the `new` samples that
+# `index` names, counted from 0. `xp` is NumPy or keras.ops, in which `array` casts.
 
 
 def _align_corners(xp, index, old, new):

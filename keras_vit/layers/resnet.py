@@ -11,7 +11,6 @@ from keras_vit.layers.layer import Layer
 
 GROUPS = 32  # of group norm
 ROOT_FILTERS = 64  # output channels of the root for a width factor of 1
-VERSIONS = ("v1", "v2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,46 +19,20 @@ class Numerics:
 
     weight_epsilon: float  # keeps a constant kernel from a division by zero
     norm_epsilon: float  # added to the variance in group norm
-    of_variance: bool = True  # whether weight_epsilon is added to the variance, or to its root
+    epsilon_inside_root: bool = True  # sqrt(variance + weight_epsilon), or sqrt(variance) + it
     pool_padding: float = 0.0  # around the feature map before the max pooling of a v2 root
 
 
 NUMERICS = {
-    # google-research/vision_transformer (hybrids) and bit.py of google-research/big_vision
-    "google": Numerics(weight_epsilon=1e-5, norm_epsilon=1e-6, of_variance=False),
-    "timm": Numerics(weight_epsilon=1e-8, norm_epsilon=1e-5),  # timm and Hugging Face
-    "bit": Numerics(weight_epsilon=1e-10, norm_epsilon=1e-5),  # google-research/big_transfer
-    # bit_paper.py of google-research/big_vision
+    # google-research/vision_transformer (hybrids), and bit.py of google-research/big_vision
+    "google": Numerics(weight_epsilon=1e-5, norm_epsilon=1e-6, epsilon_inside_root=False),
+    # huggingface/pytorch-image-models and huggingface/transformers
+    "timm": Numerics(weight_epsilon=1e-8, norm_epsilon=1e-5),
+    # google-research/big_transfer, the published BiT
+    "bit": Numerics(weight_epsilon=1e-10, norm_epsilon=1e-5),
+    # bit_paper.py of google-research/big_vision, which reads the weights of big_transfer
     "bit_paper": Numerics(weight_epsilon=1e-10, norm_epsilon=1e-5, pool_padding=-float("inf")),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class ResNetStyle:
-    """Version and constants of one of the published ResNets; it makes their convolutions and norms.
-
-    Args:
-        version: `"v1"`, of hybrids, whose norms follow convolutions, with padding as `"same"`; or
-            `"v2"`, of BiT, whose norms precede convolutions, with explicit padding.
-        numerics: constants, a name of `NUMERICS`.
-        folded: whether the kernels are standardised already (`keras_vit.fold`).
-    """
-
-    version: str = "v1"
-    numerics: str = "google"
-    folded: bool = False
-
-    def __post_init__(self):
-        check_choice("version", self.version, VERSIONS)
-
-    def conv(self, filters, size, **options):
-        """A convolution of this style; `options` are further arguments of `StdConv2D`."""
-        options |= {"numerics": self.numerics, "folded": self.folded}
-        return StdConv2D(filters, size, explicit_padding=self.version == "v2", **options)
-
-    def norm(self, **options):
-        """A group norm of this style; `options` are further arguments of `GroupNorm`."""
-        return GroupNorm(NUMERICS[self.numerics].norm_epsilon, **options)
 
 
 def standardize(kernel, numerics):
@@ -71,15 +44,15 @@ def standardize(kernel, numerics):
     values = kernel.shape[0] * kernel.shape[1] * kernel.shape[2]
     kernel = kernel - ops.sum(kernel, axis=(0, 1, 2), keepdims=True) / values
     variance = ops.sum(kernel * kernel, axis=(0, 1, 2), keepdims=True) / values
-    if numerics.of_variance:
+    if numerics.epsilon_inside_root:
         return kernel / ops.sqrt(variance + numerics.weight_epsilon)
     return kernel / (ops.sqrt(variance) + numerics.weight_epsilon)
 
 
 class Strided:
-    """What layers of maps with a `stride` share: the shape of their outputs, rounded up.
+    """A layer whose output has one pixel for every `stride` rows and columns, rounded up.
 
-    Explicit padding of an odd kernel gives as many outputs as "same".
+    Explicit padding of an odd kernel gives as many pixels as "same".
     """
 
     def compute_output_spec(self, x):
@@ -97,7 +70,8 @@ class StdConv2D(Strided, Layer):
     Args:
         filters, kernel_size, strides: output channels, side of the kernel, and stride.
         explicit_padding: whether to pad by (kernel_size - 1) / 2, as in BiT, or as `"same"` does.
-        numerics, folded: as in `ResNetStyle`.
+        numerics: constants, a name of `NUMERICS`.
+        folded: whether the kernel is standardised already (`keras_vit.fold`).
     """
 
     def __init__(
@@ -161,118 +135,174 @@ class GroupNorm(Layer):
         return ops.cast(x, self.compute_dtype)
 
 
-@keras.saving.register_keras_serializable("keras_vit")
-class Root(Strided, Layer):
-    """7 x 7 convolution and 3 x 3 max pooling, each with stride 2, in front of the units.
+class Part(Strided):
+    """A root or a unit, which makes its convolutions and norms.
 
-    Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
-
-    Version 1 has a norm and ReLU between the two; version 2 pads by `Numerics.pool_padding`.
-
-    Args:
-        filters: output channels.
-        version, numerics, folded: as in `ResNetStyle`.
+    Version 1, of hybrids, has norms after convolutions and pads as `"same"` does; version 2, of
+    BiT, has norms before convolutions and pads explicitly.
     """
 
-    stride = 4
+    explicit_padding = False
 
-    def __init__(self, filters, version="v1", numerics="google", folded=False, **kwargs):
+    def __init__(self, channels, stride, numerics, folded, **kwargs):
         super().__init__(**kwargs)
-        self.channels, self.style = filters, ResNetStyle(version, numerics, folded=folded)
-        self.conv = self.style.conv(filters, 7, strides=2, dtype=self.dtype_policy, name="conv")
-        if version == "v1":
-            self.norm = self.style.norm(dtype=self.dtype_policy, name="norm")
+        self.channels, self.stride = channels, stride
+        self.numerics, self.folded = numerics, folded
+
+    def convolution(self, name, filters, size, strides=1):
+        options = {"numerics": self.numerics, "folded": self.folded, "dtype": self.dtype_policy}
+        options |= {"strides": strides, "explicit_padding": self.explicit_padding}
+        return StdConv2D(filters, size, **options, name=name)
+
+    def group_norm(self, name, gamma=1.0):
+        epsilon = NUMERICS[self.numerics].norm_epsilon
+        return GroupNorm(epsilon, gamma, dtype=self.dtype_policy, name=name)
+
+
+class Root(Part):
+    """What both versions of a root share."""
+
+    def __init__(self, filters, numerics="google", folded=False, **kwargs):
+        super().__init__(filters, 4, numerics, folded, **kwargs)
+        self.conv = self.convolution("conv", filters, 7, strides=2)
 
     def build(self, input_shape):
         self.conv.build(input_shape)
-        if self.style.version == "v1":
-            self.norm.build(self.conv.compute_output_shape(input_shape))
+
+
+@keras.saving.register_keras_serializable("keras_vit", name="Root")
+class RootV1(Root, Layer):
+    """7 x 7 convolution, norm, ReLU and 3 x 3 max pooling, in front of the units.
+
+    Convolution and pooling have stride 2.
+
+    Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
+
+    Args:
+        filters: output channels.
+        numerics, folded: as in `StdConv2D`.
+    """
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.norm = self.group_norm("norm")
+        self.norm.build(self.conv.kernel.shape)
 
     def call(self, x):
-        x = self.conv(x)
-        if self.style.version == "v1":
-            return kernels.max_pool(ops.relu(self.norm(x)), size=3, strides=2, same=True)
-        value = NUMERICS[self.style.numerics].pool_padding
-        x = ops.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
+        x = ops.relu(self.norm(self.conv(x)))
+        return kernels.max_pool(x, size=3, strides=2, same=True)
+
+
+@keras.saving.register_keras_serializable("keras_vit", name="RootV2")
+class RootV2(Root, Layer):
+    """As `RootV1`, without norm and ReLU; the pooling pads by `Numerics.pool_padding`."""
+
+    explicit_padding = True
+
+    def call(self, x):
+        value = NUMERICS[self.numerics].pool_padding
+        x = ops.pad(self.conv(x), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
         return kernels.max_pool(x, size=3, strides=2, same=False)
 
 
-@keras.saving.register_keras_serializable("keras_vit")
-class Bottleneck(Strided, Layer):
+class Bottleneck(Part):
+    """What both versions of a unit share."""
+
+    last_gamma = 1.0  # of the last norm of a fresh unit
+
+    def __init__(self, filters, strides=1, numerics="google", folded=False, **kwargs):
+        super().__init__(4 * filters, strides, numerics, folded, **kwargs)
+        self.conv1 = self.convolution("conv1", filters, 1)
+        self.conv2 = self.convolution("conv2", filters, 3, strides=strides)
+        self.conv3 = self.convolution("conv3", 4 * filters, 1)
+        self.norm1, self.norm2 = self.group_norm("norm1"), self.group_norm("norm2")
+        self.norm3 = self.group_norm("norm3", gamma=self.last_gamma)
+
+    def build(self, input_shape):
+        self.conv1.build(input_shape)
+        # Only the number of channels, which is last, matters to the layers inside.
+        self.conv2.build(self.conv1.kernel.shape)
+        self.conv3.build(self.conv2.kernel.shape)
+        # The shortcut has a convolution where channels or size change.
+        self.needs_projection = input_shape[-1] != self.channels or self.stride != 1
+        if self.needs_projection:
+            self.conv_proj = self.convolution("conv_proj", self.channels, 1, strides=self.stride)
+            self.conv_proj.build(input_shape)
+
+
+@keras.saving.register_keras_serializable("keras_vit", name="Bottleneck")
+class BottleneckV1(Bottleneck, Layer):
     """1 x 1, 3 x 3 and 1 x 1 convolutions around a residual connection (He et al., 2016).
+
+    A norm follows each convolution, and a ReLU the sum.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / strides), ..., 4 * filters).
 
     Args:
         filters, strides: of the 3 x 3 convolution.
-        version, numerics, folded: as in `ResNetStyle`.
+        numerics, folded: as in `StdConv2D`.
     """
 
-    def __init__(self, filters, strides=1, version="v1", numerics="google", folded=False, **kwargs):
-        super().__init__(**kwargs)
-        self.style = style = ResNetStyle(version, numerics, folded=folded)
-        dtype = self.dtype_policy
-        self.conv1 = style.conv(filters, 1, dtype=dtype, name="conv1")
-        self.conv2 = style.conv(filters, 3, strides=strides, dtype=dtype, name="conv2")
-        self.conv3 = style.conv(4 * filters, 1, dtype=dtype, name="conv3")
-        self.channels, self.stride = 4 * filters, strides
-        self.norm1 = style.norm(dtype=dtype, name="norm1")
-        self.norm2 = style.norm(dtype=dtype, name="norm2")
-        # A fresh unit of version 1 gives relu(shortcut).
-        self.norm3 = style.norm(gamma=0.0 if version == "v1" else 1.0, dtype=dtype, name="norm3")
+    last_gamma = 0.0  # a fresh unit gives relu(shortcut)
 
     def build(self, input_shape):
-        # Only the number of channels, which is last, matters to the layers inside.
-        inner = (*input_shape[:-1], self.conv1.channels)
-        outer = (*input_shape[:-1], self.channels)
-        is_v1, dtype = self.style.version == "v1", self.dtype_policy
-        normed = (inner, inner, outer) if is_v1 else (input_shape, inner, inner)
-        for conv, shape in zip((self.conv1, self.conv2, self.conv3), (input_shape, inner, inner)):
-            conv.build(shape)
-        for norm, shape in zip((self.norm1, self.norm2, self.norm3), normed):
-            norm.build(shape)
-        # The shortcut has a convolution where channels or size change.
-        self.needs_projection = input_shape[-1] != self.channels or self.stride != 1
+        super().build(input_shape)
+        self.norm1.build(self.conv1.kernel.shape)
+        self.norm2.build(self.conv2.kernel.shape)
+        self.norm3.build(self.conv3.kernel.shape)
         if self.needs_projection:
-            options = {"strides": self.stride, "dtype": dtype, "name": "conv_proj"}
-            self.conv_proj = self.style.conv(self.channels, 1, **options)
-            self.conv_proj.build(input_shape)
-            if is_v1:
-                self.norm_proj = self.style.norm(dtype=dtype, name="norm_proj")
-                self.norm_proj.build(outer)
+            self.norm_proj = self.group_norm("norm_proj")
+            self.norm_proj.build(self.conv_proj.kernel.shape)
 
     def call(self, x):
-        return self.norms_last(x) if self.style.version == "v1" else self.norms_first(x)
-
-    def norms_last(self, x):
-        """Version 1: a norm follows each convolution, and a ReLU the sum."""
         y = ops.relu(self.norm1(self.conv1(x)))
         y = ops.relu(self.norm2(self.conv2(y)))
         y = self.norm3(self.conv3(y))
         shortcut = self.norm_proj(self.conv_proj(x)) if self.needs_projection else x
         return ops.relu(y + shortcut)
 
-    def norms_first(self, x):
-        """Version 2: norm and ReLU precede each convolution, and nothing follows the sum."""
+
+@keras.saving.register_keras_serializable("keras_vit", name="BottleneckV2")
+class BottleneckV2(Bottleneck, Layer):
+    """As `BottleneckV1`, with norm and ReLU before each convolution and nothing after the sum."""
+
+    explicit_padding = True
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.norm1.build(input_shape)
+        self.norm2.build(self.conv1.kernel.shape)
+        self.norm3.build(self.conv2.kernel.shape)
+
+    def call(self, x):
         y = ops.relu(self.norm1(x))
         shortcut = self.conv_proj(y) if self.needs_projection else x
         y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
         return shortcut + self.conv3(ops.relu(self.norm3(y)))
 
 
-def resnet_stages(x, blocks, *, width, style, dtype):
+VERSIONS = ("v1", "v2")
+ROOTS = {"v1": RootV1, "v2": RootV2}
+BOTTLENECKS = {"v1": BottleneckV1, "v2": BottleneckV2}
+# Keras's files name the place of a layer's weights by its class: these names are in older files.
+RootV1.__name__ = RootV2.__name__ = "Root"
+BottleneckV1.__name__ = BottleneckV2.__name__ = "Bottleneck"
+
+
+def resnet_stages(x, blocks, *, version, width=1.0, **options):
     """The feature map of a ResNet, whose layers become part of a Functional graph.
 
     They are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride 4,
     the first stage 1, each other one 2 in its first unit; stages have 256, 512, 1024 and 2048
     channels times `width`. `blocks` are the units of each stage, such as (3, 4, 6, 3); empty for
-    the root alone.
+    the root alone. `version` is `"v1"`, of hybrids, or `"v2"`, of BiT; `options` are `numerics`,
+    `folded` and `dtype` of every layer.
     """
-    options, filters = {**dataclasses.asdict(style), "dtype": dtype}, int(ROOT_FILTERS * width)
-    x = Root(filters, **options, name="root")(x)
+    filters, bottleneck = int(ROOT_FILTERS * width), BOTTLENECKS[version]
+    x = ROOTS[version](filters, **options, name="root")(x)
     for stage, units in enumerate(blocks):
         for unit in range(units):
             strides = 2 if stage > 0 and unit == 0 else 1
             name = f"stage_{stage + 1}_unit_{unit + 1}"
-            x = Bottleneck(filters * 2**stage, strides=strides, **options, name=name)(x)
+            x = bottleneck(filters * 2**stage, strides=strides, **options, name=name)(x)
     return x

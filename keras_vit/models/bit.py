@@ -17,7 +17,7 @@ from keras_vit.layers.resnet import (
     NUMERICS,
     ROOT_FILTERS,
     VERSIONS,
-    ResNetStyle,
+    GroupNorm,
     resnet_stages,
 )
 from keras_vit.models.classifier import Classifier
@@ -34,8 +34,8 @@ class BiTVariant:
         blocks: units of each stage.
         width: factor of the channels, a multiple of 0.5; with 1, stages have 256, 512, 1024 and
             2048.
-        version, numerics, folded: as in `ResNetStyle`; `"v2"` is what was published, `"v1"` is
-            big_vision's `bit.py`.
+        version: `"v2"`, of the published BiT, or `"v1"`, of hybrids and of big_vision's `bit.py`.
+        numerics, folded: as in `StdConv2D`.
     """
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
@@ -70,6 +70,7 @@ class BiTVariant:
         return dataclasses.replace(self, **choices)
 
 
+# R50x2 and R152x1 are of the Vision Transformer's Table 6; the others are published.
 BIT_VARIANTS = {
     f"{name}x{width}": BiTVariant(blocks, float(width))
     for name, blocks, widths in (
@@ -78,7 +79,6 @@ BIT_VARIANTS = {
         ("R152", (3, 8, 36, 3), (1, 2, 4)),
         ("R200", (3, 24, 36, 3), (3,)),
     )
-    # R50x2 and R152x1 are of the Vision Transformer's Table 6; the others are published.
     for width in widths
 }
 """The `BiTVariant` of each published BiT, by its name, such as `"R50x1"`."""
@@ -146,14 +146,14 @@ class BiT(Classifier):
             preprocessing=BIT,
         )
         policy, images = origin.dtype_policy, origin.image_input(any_size=True)
-        style = ResNetStyle(v.version, v.numerics, folded=v.folded)
-        x = resnet_stages(images, v.blocks, width=v.width, style=style, dtype=policy)
+        options = {"numerics": v.numerics, "folded": v.folded, "dtype": policy}
+        x = resnet_stages(images, v.blocks, version=v.version, width=v.width, **options)
         if v.version == "v2":  # units of v1 end with a norm and a ReLU
-            x = style.norm(dtype=policy, name="norm")(x)
+            x = GroupNorm(NUMERICS[v.numerics].norm_epsilon, dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
         if origin.num_classes:
-            x = linear_head(2, origin.num_classes, bias=head_bias, dtype=policy)(x)
+            x = linear_head(rank=2, num_classes=origin.num_classes, bias=head_bias, dtype=policy)(x)
         super().__init__(images, x, origin=origin, name=name)
 
     variant_of = staticmethod(get_bit_variant)

@@ -5,7 +5,9 @@ import re
 import numpy as np
 
 from keras_vit.checks import pair
-from keras_vit.layers.resample import patch_matrix, resize_grid, resize_matrix, resize_offsets
+from keras_vit.layers.extensions.patches import patch_matrix
+from keras_vit.layers.extensions.position import resize_offsets
+from keras_vit.layers.resample import resize_grid, resize_matrix
 
 PROJECTION = "patch_encoder/projection/kernel"
 # Rule for positions -> rule for patches, of FlexiViT; all other families have timm's, "bicubic".

@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_vit.layers import LayerNorm, PatchEncoder, Patches, TokenPool, TransformerBlock
 from keras_vit.layers.head import linear_head, pre_logits
-from keras_vit.layers.resnet import ResNetStyle, resnet_stages
+from keras_vit.layers.resnet import resnet_stages
 from keras_vit.variants import Variant
 
 
@@ -49,8 +49,8 @@ class Network:
         v = self.variant
         if v.stem is None:
             return images
-        style = ResNetStyle("v1", v.stem_numerics, folded=v.stem_folded)
-        return resnet_stages(images, v.stem, width=v.stem_width, style=style, dtype=self.dtype)
+        options = {"numerics": v.stem_numerics, "folded": v.stem_folded, "dtype": self.dtype}
+        return resnet_stages(images, v.stem, version="v1", width=v.stem_width, **options)
 
     def cut(self, x):
         """x_p: images, or feature maps, as sequences of patches."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_vit import layers
-from keras_vit.layers.resnet import NUMERICS
+from keras_vit.layers.resnet import BOTTLENECKS, NUMERICS, ROOTS
 from tests.definitions import below
 from tests.harness import Case
 
@@ -29,7 +29,7 @@ def windows(x, size, strides):
 def convolution(x, kernel, strides, explicit, numerics):
     facts = NUMERICS[numerics]
     kernel = kernel - kernel.mean(axis=(0, 1, 2))
-    if facts.of_variance:
+    if facts.epsilon_inside_root:
         kernel = kernel / np.sqrt(kernel.var(axis=(0, 1, 2)) + facts.weight_epsilon)
     else:
         kernel = kernel / (kernel.std(axis=(0, 1, 2)) + facts.weight_epsilon)
@@ -124,8 +124,8 @@ CASES += [
 CASES += [
     Case(
         f"Root_{version}_{numerics}",
-        layers.Root,
-        {"filters": 32, "version": version, "numerics": numerics},
+        ROOTS[version],
+        {"filters": 32, "numerics": numerics},
         root(version, numerics),
         ("conv/kernel", *(norms("norm") if version == "v1" else ())),
         {"x": (2, 9, 12, 3)},
@@ -135,8 +135,8 @@ CASES += [
 CASES += [
     Case(
         f"Bottleneck_{version}_{numerics}_{strides}",
-        layers.Bottleneck,
-        {"filters": 32, "strides": strides, "version": version, "numerics": numerics},
+        BOTTLENECKS[version],
+        {"filters": 32, "strides": strides, "numerics": numerics},
         bottleneck(strides, version, numerics),
         UNIT
         + (kernels("conv_proj") if strides > 1 else ())

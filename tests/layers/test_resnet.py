@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from keras_vit.layers import Bottleneck, Root, StdConv2D
+from keras_vit.layers import BottleneckV1, RootV1, RootV2, StdConv2D
 from tests.support import to_numpy
 
 
-@pytest.mark.parametrize("make", [Root, Bottleneck, lambda n, **k: StdConv2D(n, 1, **k)])
+@pytest.mark.parametrize("make", [RootV1, BottleneckV1, lambda n, **k: StdConv2D(n, 1, **k)])
 def test_unknown_numerics(make):
     with pytest.raises(ValueError, match=r"Unknown numerics.*'caffe'.*'google', 'timm'"):
         make(32, numerics="caffe")
@@ -23,7 +23,7 @@ def test_a_constant_kernel_gives_no_infinity():
 def test_what_surrounds_the_max_pooling_of_a_root():
     """BiT pads with zero, so that its border is never negative; big_vision's copy does not."""
     x = np.random.default_rng(0).normal(size=(1, 16, 16, 3)).astype("float32")
-    zero, infinite = Root(32, "v2", "bit"), Root(32, "v2", "bit_paper")
+    zero, infinite = RootV2(32, "bit"), RootV2(32, "bit_paper")
     zero(x), infinite(x)
     infinite.conv.kernel.assign(zero.conv.kernel)
     a, b = to_numpy(zero(x)), to_numpy(infinite(x))

@@ -1,4 +1,4 @@
-"""Layers in files of version 0.1, in the words of this one."""
+"""Layers in files of earlier versions, in the words of this one."""
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.extensions.attention import ExtendedAttention
@@ -9,6 +9,7 @@ from keras_vit.layers.extensions.remat import RematExtendedBlock, RematTransform
 from keras_vit.layers.head import TokenPool
 from keras_vit.layers.layer import EARLIER_CONFIGS
 from keras_vit.layers.mlp import MLP
+from keras_vit.layers.resnet import BOTTLENECKS, ROOTS, BottleneckV1, RootV1
 from keras_vit.layers.transformer_block import TransformerBlock
 
 EXTENDED = {
@@ -18,9 +19,17 @@ EXTENDED = {
     RematTransformerBlock: RematExtendedBlock,
 }
 
+BY_VERSION = {RootV1: ROOTS, BottleneckV1: BOTTLENECKS}
 
-def of_version_0_1(cls, config):
-    """A layer of version 0.1, in which the paper's layers had the extensions too, as `later`."""
+
+def of_earlier_versions(cls, config):
+    """The class that now takes the config of a layer, which is changed in place.
+
+    In version 0.1 the paper's layers had the extensions too, as `later`. Later the two versions of
+    a ResNet's parts were one class each.
+    """
+    if "version" in config and cls in BY_VERSION:
+        return BY_VERSION[cls][config.pop("version")]
     if "later" in config:
         config["extensions"] = config.pop("later")
         return EXTENDED.get(cls, cls)
@@ -28,4 +37,4 @@ def of_version_0_1(cls, config):
     return ExtendedTokenPool if is_extended else cls
 
 
-EARLIER_CONFIGS.append(of_version_0_1)
+EARLIER_CONFIGS.append(of_earlier_versions)

@@ -3,13 +3,14 @@
 import contextlib
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.resample import patch_matrix
+from keras_vit.layers.resample import resize_matrix
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -109,3 +110,16 @@ class PatchDropout(Dropout):
         x = self._output((x.shape[0], None, x.shape[2]))
         angles = [self._output(each.shape) for each in angles]
         return keras.tree.pack_sequence_as(inputs, [x, *angles])
+
+
+def patch_matrix(old, new, method):
+    """The matrix of shape (new, old) that resizes one axis of patch kernels (Beyer et al., 2023).
+
+    It is (Rᵀ)⁺ of the R that resizes a patch: with the new kernels the new patches' tokens are the
+    old ones' as well as can be.
+
+    Args:
+        old, new: sizes in pixels.
+        method: how a patch is resized, a method of `resize_matrix`.
+    """
+    return np.linalg.pinv(resize_matrix(old, new, method).T)
