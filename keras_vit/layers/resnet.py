@@ -50,10 +50,7 @@ def standardize(kernel, numerics):
 
 
 class Strided:
-    """A layer whose output has one pixel for every `stride` rows and columns, rounded up.
-
-    Explicit padding of an odd kernel gives as many pixels as "same".
-    """
+    """A layer whose output has one pixel for every `stride` rows and columns, rounded up."""
 
     def compute_output_spec(self, x):
         batch, *sides, _ = x.shape
@@ -69,7 +66,8 @@ class StdConv2D(Strided, Layer):
 
     Args:
         filters, kernel_size, strides: output channels, side of the kernel, and stride.
-        explicit_padding: whether to pad by (kernel_size - 1) / 2, as in BiT, or as `"same"` does.
+        explicit_padding: whether to pad by (kernel_size - 1) / 2, as in BiT, or as `"same"` does;
+            of an odd kernel both give as many pixels.
         numerics: constants, a name of `NUMERICS`.
         folded: whether the kernel is standardised already (`keras_vit.fold`).
     """
@@ -159,22 +157,9 @@ class Part(Strided):
         return GroupNorm(epsilon, gamma, dtype=self.dtype_policy, name=name)
 
 
-class Root(Part):
-    """What both versions of a root share."""
-
-    def __init__(self, filters, numerics="google", folded=False, **kwargs):
-        super().__init__(filters, 4, numerics, folded, **kwargs)
-        self.conv = self.convolution("conv", filters, 7, strides=2)
-
-    def build(self, input_shape):
-        self.conv.build(input_shape)
-
-
 @keras.saving.register_keras_serializable("keras_vit", name="Root")
-class RootV1(Root, Layer):
-    """7 x 7 convolution, norm, ReLU and 3 x 3 max pooling, in front of the units.
-
-    Convolution and pooling have stride 2.
+class RootV1(Part, Layer):
+    """7 x 7 convolution of stride 2, norm, ReLU, and 3 x 3 max pooling of stride 2.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
 
@@ -183,8 +168,12 @@ class RootV1(Root, Layer):
         numerics, folded: as in `StdConv2D`.
     """
 
+    def __init__(self, filters, numerics="google", folded=False, **kwargs):
+        super().__init__(filters, 4, numerics, folded, **kwargs)
+        self.conv = self.convolution("conv", filters, 7, strides=2)
+
     def build(self, input_shape):
-        super().build(input_shape)
+        self.conv.build(input_shape)
         self.norm = self.group_norm("norm")
         self.norm.build(self.conv.kernel.shape)
 
@@ -194,10 +183,13 @@ class RootV1(Root, Layer):
 
 
 @keras.saving.register_keras_serializable("keras_vit", name="RootV2")
-class RootV2(Root, Layer):
+class RootV2(RootV1):
     """As `RootV1`, without norm and ReLU; the pooling pads by `Numerics.pool_padding`."""
 
     explicit_padding = True
+
+    def build(self, input_shape):
+        self.conv.build(input_shape)
 
     def call(self, x):
         value = NUMERICS[self.numerics].pool_padding
@@ -281,7 +273,6 @@ class BottleneckV2(Bottleneck, Layer):
         return shortcut + self.conv3(ops.relu(self.norm3(y)))
 
 
-VERSIONS = ("v1", "v2")
 ROOTS = {"v1": RootV1, "v2": RootV2}
 BOTTLENECKS = {"v1": BottleneckV1, "v2": BottleneckV2}
 # Keras's files name the place of a layer's weights by its class: these names are in older files.

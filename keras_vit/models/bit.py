@@ -16,7 +16,7 @@ from keras_vit.layers.resnet import (
     GROUPS,
     NUMERICS,
     ROOT_FILTERS,
-    VERSIONS,
+    ROOTS,
     GroupNorm,
     resnet_stages,
 )
@@ -40,7 +40,7 @@ class BiTVariant:
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     width: float = 1.0
-    version: str = choice("v2", VERSIONS, compared=True)
+    version: str = choice("v2", tuple(ROOTS), compared=True)
     numerics: str = choice("bit", tuple(NUMERICS), compared=True)
     folded: bool = False
 
