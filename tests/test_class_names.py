@@ -106,6 +106,34 @@ def test_names_that_the_model_lacks_and_names_that_are_all_others(named):
         assert evaluate(named, stored(ABC[::-1], order=ABC[::-1])).figures == known
 
 
+@pytest.mark.any_backend
+def test_values_are_not_the_numbers_of_classes(named):
+    """A model that estimates three values has no place for two classes."""
+    named.reading = "values"
+    refuses(
+        "each of the 3 classes. Received: tuple of length 2",
+        evaluate,
+        named,
+        stored(ABC[:2], ABC[:2]),
+    )
+
+
+def test_each_head_has_names_and_numbers_of_its_own():
+    x = keras.Input((SIZE, SIZE, 3))
+    flat = keras.layers.Flatten()(x)
+    dense = {head: keras.layers.Dense(3, name=head)(flat) for head in ("first", "second")}
+    model = keras.Model(x, dense)
+    model.reading, model.preprocessing = "softmax", tiny_vit(depth=1).preprocessing
+    model.class_names = {"first": ABC, "second": ABC}
+
+    names = {"first": ABC, "second": ABC[::-1]}
+    labels = {"first": LABELS, "second": 2 - LABELS}  # the same classes
+    problem = dict.fromkeys(dense, "single_label")
+    data = ImageDataset("set", *(PIXELS, labels) * 2, names, problem=problem)
+    expected = evaluate(model, (PIXELS, dict.fromkeys(dense, LABELS)))
+    assert evaluate(model, data).figures == expected.figures
+
+
 def test_probes_match_the_images_to_test_on(named):
     part = stored(("b", "c"), kept=("b", "c"))
     arrays = stored(kept=("b", "c"))

@@ -160,10 +160,12 @@ def _report(
     known = getattr(model, "class_names", None) if class_names is None else class_names
     counts = reading.counts(outputs.shape[1])
     names = class_names_of(counts, known, of_data)
-    if problem == "multi_label" and len(counts) > 1:
-        of_data = None  # the one column answers a single sigmoid
+    numbers, is_answer = None, problem == "multi_label" and len(counts) > 1  # of a single sigmoid
     problem = "regression" if reading.name == "values" else problem
-    numbers = class_map(problem, known, of_data, counts)
+    if not is_answer:
+        numbers = class_map(problem, known, of_data, counts)
+    if numbers is None:
+        class_names_of(counts, of_data)  # or the data has other classes than the model
     batches = (
         (outputs, _renumbered(labels, numbers, counts[-1], problem))
         for outputs, labels in itertools.chain([first], batches)
