@@ -1,9 +1,7 @@
 """`keras-vit evaluate` and `probe`: how well a model, or its features, do on labelled images."""
 
-import collections
 import json
 import os
-import sys
 
 from keras_vit_cli.arguments import ARGUMENTS, count, seed, several
 from keras_vit_cli.models import in_the_package, open_model, settings_of_run, use_precision
@@ -32,7 +30,7 @@ def run_evaluate(args):
     """
     from keras_vit import evaluation
     from keras_vit.data.load import open_source
-    from keras_vit.heads import heads_of, map_heads
+    from keras_vit.heads import heads_of
     from keras_vit.outputs import PROBLEMS, reading_of
 
     # Sums of floats depend on the batch: as in its run, a model has the run's figures.
@@ -48,7 +46,7 @@ def run_evaluate(args):
         args.problem = {head: problems[reading_of(one).name] for head, one in heads.items()}
     source = open_source(args.data, args.data_dir, args.labels, args.problem)
     rows = source.rows(args.split or "test")
-    of_model, top = getattr(model, "class_names", None), args.top
+    top = args.top
     if isinstance(source.problem, dict):
         if set(source.problem) != set(heads):
             raise ValueError(
@@ -57,11 +55,7 @@ def run_evaluate(args):
                 "--problem HEAD=PROBLEM,HEAD=PROBLEM"
             )
         top = top and {head: top for head, each in source.problem.items() if each == "single_label"}
-    outputs = {head: one.output_shape[-1] for head, one in heads.items()} or model.output_shape[-1]
-    numbers = map_heads(class_map, source.problem, of_model, source.class_names, outputs)
-    data = Batches(source, rows, model=model, size=size, numbers=numbers, outputs=outputs)
-    names = of_model or source.class_names
-    report = evaluation.evaluate(model, data, top, class_names=names)
+    report = evaluation.evaluate(model, Batches(source, rows, model=model, size=size), top)
     print(json.dumps(report.to_dict(), indent=1, allow_nan=False) if args.json else report)
     return unreadable(report.skipped, len(rows))
 
@@ -81,54 +75,15 @@ def take_data_of_run(args):
     args.split = args.split or job.test_split or job.recipe.test_split
 
 
-def class_map(problem, of_model, of_data, outputs):
-    """The model's number of each class of the data; `None` if they are numbered alike, or values.
-
-    Names decide where the model has them and all of the data's are among them; else the order, if
-    there are as many. Of classes of one name, as ImageNet's two cranes, the first is the first.
-    """
-    import numpy as np
-
-    if problem == "regression":
-        return None
-    num_classes = 2 if problem == "single_label" and outputs == 1 else outputs  # one tells two
-    places = {}
-    for number, name in enumerate(of_model or ()):
-        places.setdefault(name, []).append(number)
-    if set(of_data) <= set(places):
-        for name, times in collections.Counter(of_data).items():
-            if times != len(places[name]):
-                raise ValueError(
-                    "Classes of one name must be as many in the data as in the model. Received: "
-                    f"{times} and {len(places[name])} of {name!r}; give them different names"
-                )
-        return np.array([places[name].pop(0) for name in of_data])
-    if len(of_data) != num_classes:
-        unknown = [name for name in of_data if name not in places][:5]
-        others = f"classes that the model does not know, {unknown}" if places else "other classes"
-        raise ValueError(
-            f"The data has {others}: the data has {len(of_data)} and the model {num_classes}. "
-            "Rename the classes of the data, or train the model on them."
-        )
-    if places:
-        print(
-            "warning: the classes have other names in the data, so their order decides: "
-            f"{of_data[0]!r} is taken for {of_model[0]!r}",
-            file=sys.stderr,
-        )
-    return None
-
-
 class Batches:
     """The images of a source as a model wants them, for `evaluate`; one is at its full size.
 
-    Labels are the model's: `numbers` has what `class_map` says of each head or of the only one, and
-    `outputs` how many it has. `skipped` tells where those images lie that could not be read.
+    `skipped` tells where those images lie that could not be read.
     """
 
-    def __init__(self, source, rows, *, model, size, numbers=None, outputs=None):
+    def __init__(self, source, rows, *, model, size):
         self.source, self.rows, self.model, self.size = source, rows, model, size
-        self.numbers, self.outputs, self.skipped = numbers, outputs, []
+        self.class_names, self.problem, self.skipped = source.class_names, source.problem, []
 
     def __len__(self):
         return -(-len(self.rows) // self.size)
@@ -139,28 +94,13 @@ class Batches:
         from keras_vit.data.label_rows import LabelRows
         from keras_vit.data.pixels import pixels_of
         from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
-        from keras_vit.heads import map_heads
 
-        def shape_of(problem, shape, outputs):
-            return (outputs,) if problem == "multi_label" and outputs else shape
-
-        def label_of(problem, label, numbers, outputs):
-            if numbers is None:
-                return label
-            if problem == "single_label":
-                return numbers[label] if label >= 0 else label
-            columns = np.zeros(outputs)  # one for each class of the model
-            columns[numbers] = label
-            return columns
-
-        wanted, problem = input_of(self.model), self.source.problem
-        shape = map_heads(shape_of, problem, self.source.label_shape, self.outputs)
-        label_rows = LabelRows(problem, shape, weighted=isinstance(problem, dict))
+        wanted, weighted = input_of(self.model), isinstance(self.problem, dict)
+        label_rows = LabelRows(self.problem, self.source.label_shape, weighted=weighted)
         labels = {}  # of the rows of a batch
 
         def read(row):
             image, label = self.source[row]
-            label = map_heads(label_of, problem, label, self.numbers, self.outputs)
             labels[row] = label_rows.row(label)
             return pixels_of(image, wanted[1], self.source.upright)
 

@@ -101,6 +101,7 @@ FLOORS = {
     "preprocessing": 2,
     "heads": 1,
     "outputs": 2,
+    "class_names": 3,
     "extensions": 2,
     "arguments": 3,
     "families": 2,

@@ -42,6 +42,9 @@ class ArraySource(Source):
         images, labels = self._arrays[part]
         return images[index], map_heads(lambda y: y[index], labels)
 
+    def identity(self, row):
+        return self.label(row)
+
 
 def array_source(source, problem=None):
     """The source of an `ImageDataset`, of (images, labels), or of two such pairs of arrays."""

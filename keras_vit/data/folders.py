@@ -66,6 +66,9 @@ class FileSource(Source):
     def label(self, row):
         return self._listing[row][1]
 
+    def identity(self, row):
+        return self._listing[row]  # the name within the folder, which may be moved
+
     def place(self, row):
         return self._files.place(self._listing[row][0])
 

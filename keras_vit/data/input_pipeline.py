@@ -5,6 +5,8 @@ How images become batches stands in `keras_vit.data.batches.training_batches`, f
 
 import copy
 import functools
+import hashlib
+import json
 import os
 from typing import Any
 
@@ -193,7 +195,12 @@ class Pipeline(batches.KerasBatches):
         names = ["name", "split", "num_examples", "batch_size", "seed", "training"]
         names += ["problem"] if self.problem != "single_label" else []  # as in runs of before
         names += ["units"] if self.units is not None else []
-        return {name: getattr(self, name) for name in names}
+        settings = {name: getattr(self, name) for name in names}
+        labels = [self.source.identity(row) for row in self.rows]
+        text = json.dumps(labels, default=lambda label: np.asarray(label).tolist())
+        # Digests and text, as each item of a list would be a setting of its own.
+        settings["class_names"] = json.dumps(self.class_names, ensure_ascii=False)
+        return settings | {"labels": f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"}
 
     def __len__(self):
         return self._steps

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int
+from keras_vit.class_names import class_map
 from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
 from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
@@ -101,6 +102,7 @@ def evaluate(
             1, and 5 for more than five classes.
         confusion: whether to make the confusion matrix; None makes it for up to 2,048 classes.
         class_names: in the order of the scores; by default the model's, the data's, or numbers.
+            Where the data names its classes otherwise ordered, or some of them, names decide.
         batch_size: images per call; data in batches of its own keeps the size of the first.
         steps: number of batches to take at most; needed for data without end.
         real: the authors' `real.json` or its content, in the order of the images.
@@ -151,16 +153,27 @@ def _report(
         raise ValueError(
             f"Some image must have a label of each head. Received: none with a label of {head!r}."
         )
-    batches = itertools.chain([first], batches)
     outputs = metrics.check_scores(first[0], least=1)
     reading = reading_of(model, reading, from_logits, outputs.shape[1]).decided(outputs)
     of_data = of_head(getattr(data, "class_names", None), head)
+    problem = of_head(getattr(data, "problem", None), head)
+    known = getattr(model, "class_names", None) if class_names is None else class_names
     counts = reading.counts(outputs.shape[1])
-    class_names_of(counts, of_data)  # or the data has other classes than the model
-    names = class_names_of(counts, class_names, getattr(model, "class_names", None), of_data)
+    names = class_names_of(counts, known, of_data)
+    numbers, is_answer = None, problem == "multi_label" and len(counts) > 1  # of a single sigmoid
+    problem = "regression" if reading.name == "values" else problem
+    if not is_answer:
+        numbers = class_map(problem, known, of_data, counts)
+    if numbers is None:
+        class_names_of(counts, of_data)  # or the data has other classes than the model
+    batches = (
+        (outputs, _renumbered(labels, numbers, counts[-1], problem))
+        for outputs, labels in itertools.chain([first], batches)
+    )
+    first = next(batches)
+    batches = itertools.chain([first], batches)
     has_columns = first[1].ndim == 2 and min(first[1].shape[1], outputs.shape[1]) > 1
-    is_multi_label = has_columns and reading.name == "sigmoid"
-    is_multi_label &= of_head(getattr(data, "problem", None), head) != "single_label"
+    is_multi_label = has_columns and reading.name == "sigmoid" and problem != "single_label"
     run = {"model": model.name, "backend": keras.backend.backend()}
     exclusive = {"top": top, "confusion": confusion, "real": real}
     if is_multi_label or reading.name == "values":
@@ -172,6 +185,18 @@ def _report(
     if is_multi_label:
         return reports.multi_label_report(batches, reading, names, threshold, **run)
     return _of_exclusive_classes(batches, reading, names, **exclusive, **run)
+
+
+def _renumbered(labels, numbers, num_classes, problem):
+    """Labels of a batch in the numbers that the model gives to the classes, as of `class_map`."""
+    if numbers is None:
+        return labels
+    has_columns = len(numbers) > 1 or problem in ("multi_label", "regression")
+    if has_columns and labels.ndim == 2 and labels.shape[1] == len(numbers):
+        columns = np.zeros((len(labels), num_classes), labels.dtype)
+        columns[:, numbers] = labels
+        return columns
+    return numbers[metrics.class_numbers(labels, len(numbers))]
 
 
 def _refuse(purpose, **options):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, positive_float, positive_int
+from keras_vit.class_names import class_map
 from keras_vit.evaluation.features import check_features, extract_features
 from keras_vit.evaluation.metrics import Result, class_numbers, count_classes
 
@@ -157,7 +158,8 @@ def fewshot(
 
     Args:
         model: as in `features`; None if `train` and `test` hold features already.
-        train, test: data as in `evaluate`, or (features, labels).
+        train, test: data as in `evaluate`, or (features, labels). Classes with names are matched
+            by them; numbers stand for the same class in both.
         shots: number of training images per class, or several.
         seeds: of the picking of those images.
         l2: λ of the regression.
@@ -166,14 +168,13 @@ def fewshot(
         dtype: as in `least_squares`.
 
     Raises:
-        ValueError: a class without training images, or more shots than any class has images.
+        ValueError: a class without training images, test images of a class that the training
+            images lack, or more shots than any class has images.
     """
     shots = [positive_int(k, "shots") for k in (shots if np.ndim(shots) else [shots])]
     if model is not None:
-        train, test = (
-            extract_features(model, data, layer, batch_size, progress=progress)
-            for data in (train, test)
-        )
+        options = {"layer": layer, "batch_size": batch_size, "progress": progress}
+        train, test = features_to_compare(model, train, test, **options)
     # Finite floats (images, features), and class numbers (images,).
     x, y = check_features(*train, "train_features")
     test_x, test_y = check_features(*test, "test_features")
@@ -186,6 +187,21 @@ def fewshot(
         accuracy[k] = tuple(fit.accuracy(test_x, test_y) for fit in fits)
         examples[k] = len(picked[0])
     return FewShot(accuracy, examples, tuple(seeds), float(l2), num_classes, len(test_y))
+
+
+def features_to_compare(model, train, test, **options):
+    """`extract_features` of data to learn from and to test on, in the class numbers of the first.
+
+    Names decide which class is which, where both have them, see `keras_vit.class_names`.
+    """
+    known, of_test = (getattr(data, "class_names", None) for data in (train, test))
+    numbers = None
+    if known and of_test:
+        numbers = class_map("single_label", known, of_test, (len(known),), "the training data")
+    learned, (vectors, labels) = (extract_features(model, x, **options) for x in (train, test))
+    if numbers is not None:
+        labels = numbers[class_numbers(labels, len(numbers), "labels of test")]
+    return learned, (vectors, labels)
 
 
 def _check_compatible(x, y, test_x, num_classes, shots):

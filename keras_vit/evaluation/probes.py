@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, needs_extra, positive_float, positive_int, rate
-from keras_vit.evaluation.features import extract_features
-from keras_vit.evaluation.fewshot import FewShot, fewshot
+from keras_vit.evaluation.fewshot import FewShot, features_to_compare, fewshot
 from keras_vit.evaluation.metrics import Result, class_numbers
 
 CS = tuple(10.0**exponent for exponent in range(-4, 3))
@@ -194,7 +193,7 @@ def probe(
 
     Args:
         model, layer: as in `features`.
-        train, test, batch_size, progress: as in `extract_features`.
+        train, test: as in `fewshot`; batch_size, progress: as in `extract_features`.
         shots: training images of each class, or several numbers; `None` for all of them.
         seed: of the validation split of `linear_probe`, or of the images that `fewshot` picks.
 
@@ -202,7 +201,7 @@ def probe(
         ImportError, ValueError: as in `linear_probe` and `fewshot`.
     """
     options = {"layer": layer, "batch_size": batch_size, "progress": progress}
-    train, test = (extract_features(model, data, **options) for data in (train, test))
+    train, test = features_to_compare(model, train, test, **options)
     if shots is not None:
         return fewshot(None, train, test, shots, seeds=(seed,))
     return linear_probe(*train, *test, seed=seed)

@@ -9,6 +9,7 @@ import warnings
 import keras
 import numpy as np
 
+from keras_vit.class_names import check_classes, check_outputs
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.outputs import check_problem, reading_of_loss
@@ -88,6 +89,8 @@ class Trainer:
 
     def fit(self, x=None, *args, **kwargs):
         check_problem(self, getattr(x, "problem", None))
+        check_classes(self, x, kwargs.get("validation_data"))
+        check_outputs(self, x)
         compare_images(self, x, training=True)
         with self._guarded("train", x):
             return super().fit(x, *args, **kwargs)

@@ -10,6 +10,7 @@ import keras
 
 from keras_vit import distribution
 from keras_vit.checks import positive_int
+from keras_vit.class_names import check_classes
 from keras_vit.models.trainer import compare_images, one_look
 from keras_vit.outputs import check_problem
 from keras_vit.training.best import BestWeights
@@ -76,7 +77,8 @@ def fit(
     Raises:
         TypeError: `data` is not what is described here.
         ValueError: arguments out of range, labels that the model has no class for or that its loss
-            is not for, or an `output` that another run has, or a run with other settings.
+            is not for, classes that the model (or for validation, the data) names otherwise, or
+            an `output` that another run has, or a run with other settings.
         DivergenceError: the loss or the weights are no longer finite.
         CheckpointError: a checkpoint cannot be written, or all are damaged.
         RunEnded: `output` has this run, which has ended, and whose checkpoints were removed.
@@ -90,6 +92,7 @@ def fit(
     if (epochs is None) == (steps is None):
         raise ValueError(f"Give epochs or steps. Received: epochs={epochs!r}, steps={steps!r}.")
     check_problem(model, getattr(data, "problem", None))
+    check_classes(model, data, validation)
     compare_images(model, data, training=True)
     optimizer = inner_optimizer(model)
     if optimizer.use_ema:

@@ -15,7 +15,7 @@ from keras_vit.training.checkpoint import RECORD, Checkpoints, inner_optimizer
 from keras_vit.writing import output_place, write_text
 
 # Settings that earlier versions did not have, so that their runs do not name them.
-_NEW_SETTINGS = ("settings.recipe.keep_best", "settings.lora")
+_NEW_SETTINGS = ("settings.recipe.keep_best", "settings.lora", "data.class_names", "data.labels")
 # What describes code, where versions have other names for the same computation. Earlier ones
 # described a `model` by the attributes of each of its layers, this one `layers` by their configs.
 _OF_CODE = ("model", "layers", "optimizer", "learning_rate", "loss")

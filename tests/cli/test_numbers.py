@@ -4,7 +4,6 @@ import pytest
 from PIL import Image
 
 from keras_vit_cli import main, parser
-from keras_vit_cli.evaluate_command import class_map
 from keras_vit_cli.models import read_names
 from keras_vit_cli.train_command import make_job
 from tests.support import refuses
@@ -98,17 +97,6 @@ def test_flags_that_are_given_again_add_to_what_was_given():
 def test_epochs_are_those_of_the_images_that_are_trained_on():
     job = make_job(parser().parse_args(["train", "--split", "train[:50%]", "--epochs", "10"]))
     assert job.recipe.examples == 719 and job.recipe.steps == 10 * (719 // job.recipe.batch_size)
-
-
-def test_classes_of_one_name():
-    """ImageNet has two cranes, a bird and a machine, and two maillots."""
-    model = ("crane", "dog", "crane")
-    assert class_map("single_label", model, model, 3).tolist() == [0, 1, 2]
-    assert class_map("single_label", model, ("dog", "crane", "crane"), 3).tolist() == [1, 0, 2]
-    assert class_map("single_label", model, ("dog",), 3).tolist() == [1]
-    for of_model, of_data in ((model, ("crane", "dog")), (("crane", "dog"), model)):
-        with pytest.raises(ValueError, match=r"Received: \d and \d of 'crane'; give them diff"):
-            class_map("single_label", of_model, of_data, len(of_model))
 
 
 def test_names_keep_their_places(tmp_path):

@@ -1,5 +1,7 @@
 """What a pipeline can be made of: arrays, files, names; parts of them, and what is refused."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -152,3 +154,27 @@ def test_bad_options(options, message):
 @pytest.mark.parametrize("step", [-1, 1.5, True, 46])
 def test_steps_out_of_range(step):
     refuses("step", pipeline("digits", recipe(), "test").from_step, step)
+
+
+def test_settings_tell_classes_and_labels_of_another_set(tmp_path):
+    """Without reading an image, and wherever the folder is."""
+
+    def settings(folder, **options):
+        return pipeline(folder, recipe(4, Transform((8, 8))), "train", **options).settings
+
+    class_folders(tmp_path / "a" / "set")
+    there = settings(tmp_path / "a" / "set")
+    (tmp_path / "b").mkdir()
+    moved = (tmp_path / "a" / "set").rename(tmp_path / "b" / "set")
+    assert settings(moved) == there == json.loads(json.dumps(there))
+    (moved / "cat").rename(moved / "wolf")
+    assert settings(moved)["class_names"] == '["dog", "wolf"]' != there["class_names"]
+    names = {
+        f"{path.parent.name}/{path.name}": "ab"[i % 2] for i, path in enumerate(moved.glob("*/*"))
+    }
+    first = settings(moved, labels=names)["labels"]
+    swapped = {name: {"a": "b", "b": "a"}[label] for name, label in names.items()}
+    assert settings(moved, labels=swapped)["labels"] != first
+    images, labels = numbered(20)
+    arrays = [settings((images, y))["labels"] for y in (labels, labels.copy(), labels[::-1])]
+    assert arrays[0] == arrays[1] != arrays[2]

@@ -33,9 +33,16 @@ def test_what_another_version_names_otherwise_makes_no_other_run():
         "optimizer.new": 2,
         "settings.recipe.new": None,
         "settings.lora": 4,
+        "data.class_names": '["cat"]',
+        "data.labels": "sha256 1",
     }
     same_run.check_same_run("run", {"layers.0.depth": 1, "model.0.depth": 2}, here)
-    for there in ({"settings.old": 0.5}, {"layers.0.depth": 2}, {"settings.lora": 2}):
+    for there in (
+        {"settings.old": 0.5},
+        {"layers.0.depth": 2},
+        {"settings.lora": 2},
+        {"data.labels": ""},
+    ):
         with pytest.raises(ValueError, match="there"):
             same_run.check_same_run("run", there, here)
 

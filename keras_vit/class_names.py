@@ -1,0 +1,116 @@
+"""Which class of a model, or of the data it learned from, each class of other data is, by name."""
+
+import warnings
+from collections import Counter
+
+import numpy as np
+
+from keras_vit.heads import heads_of, map_heads
+from keras_vit.outputs import reading_of_loss
+
+
+def class_map(problem, known, of_data, counts, owner="the model"):
+    """The number that the owner of `known` names gives to each class of the data, int64 (classes,).
+
+    It is `None` where both number the classes alike. Names decide where the data has any of the
+    known ones: then all of its names must be known. Otherwise the order decides, if there are as
+    many. Of classes of one name, as ImageNet's two cranes, the first is the first. Values to
+    estimate need no names, which decide only if both have the same.
+
+    Args:
+        problem: what labels of the data are, see `keras_vit.data.sources.PROBLEMS`, or `None`.
+        known, of_data: names of the classes in the order of their numbers, or `None`.
+        counts: how many classes the owner has; two numbers, (1, 2), of a single sigmoid.
+        owner: whose names the known ones are, for messages.
+
+    Raises:
+        ValueError: the data has names that are not known, or another number of classes.
+    """
+    known, of_data = list(map(str, known or ())), list(map(str, of_data or ()))
+    if not of_data or (problem == "regression" and sorted(known) != sorted(of_data)):
+        return None
+    if len(known) == 1 and len(of_data) == 2 in counts:  # one name of a single sigmoid
+        other = next((name for name in of_data if name not in known), None)
+        known = [other if known[0] in of_data else f"not {known[0]}", *known]
+    unknown = [name for name in of_data if name not in known]
+    if unknown and (0 < len(of_data) - len(unknown) or len(of_data) not in counts):
+        received = (
+            f"classes that {owner} does not know, {unknown[:10]}" if known else "other classes"
+        )
+        raise ValueError(
+            f"The classes of the data must be among those of {owner}. Received: {received}; the "
+            f"data has {len(of_data)} and {owner} {counts[-1]}. Name those alike that are the "
+            "same; a model that learns other classes gets their names as model.class_names."
+        )
+    if unknown:
+        if known and of_data != list(map(str, range(len(of_data)))):
+            warnings.warn(
+                "The classes have other names in the data, so their order decides. Received: "
+                f"{of_data[0]!r} for {known[0]!r} of {owner}; give both the same names.",
+                stacklevel=3,
+            )
+        return None
+    places = {}
+    for number, name in enumerate(known):
+        places.setdefault(name, []).append(number)
+    for name, times in Counter(of_data).items():
+        if times != len(places[name]):
+            raise ValueError(
+                f"Classes of one name must be as many in the data as {owner} has. Received: "
+                f"{times} and {len(places[name])} of {name!r}; give them different names"
+            )
+    return None if of_data == known else np.array([places[name].pop(0) for name in of_data])
+
+
+def check_classes(model, data, validation=None):
+    """Raises a ValueError where `fit` would take a class of the data for another one.
+
+    Names of the model, of the data and of the data for validation are compared, of each head.
+    """
+    names, problem = (getattr(data, name, None) for name in ("class_names", "problem"))
+
+    def check(of_data, known, problem, owner):
+        if not known or not of_data:
+            return
+        counts = (1, 2) if len(known) == 1 else (len(known),)
+        numbers = class_map(problem, known, of_data, counts, owner)
+        if (
+            numbers is not None
+            and (moved := np.flatnonzero(numbers != np.arange(len(numbers)))).size
+        ):
+            number = int(moved[0])
+            raise ValueError(
+                f"The classes must have the numbers that {owner} gives them, as labels are "
+                f"numbers. Received: {of_data[number]!r} as {number}, which is {numbers[number]} "
+                f"of {owner}; give both the same classes in the same order (a "
+                "model that learns others gets their names as model.class_names)."
+            )
+
+    map_heads(check, names, getattr(model, "class_names", None), problem, "the model")
+    others = getattr(validation, "class_names", None)
+    map_heads(check, others, names, problem, "the training data")
+
+
+def check_outputs(model, data):
+    """Raises a ValueError where a model has not as many outputs as its loss needs for the data."""
+
+    def check(problem, num_classes, loss, outputs):
+        if problem not in ("single_label", "multi_label") or not outputs:
+            return
+        if reading_of_loss(loss)[0] not in ("softmax", "sigmoid"):
+            return
+        has_columns = problem == "multi_label" or getattr(data, "training", False)
+        counts = (1, 2) if outputs == 1 and problem == "single_label" else (outputs,)
+        if num_classes not in counts and (has_columns or num_classes > outputs):
+            raise ValueError(
+                f"A model must have an output for each class of the data. Received: {outputs} of "
+                f"{model.name!r} for {num_classes} classes; give the model the data's num_classes."
+            )
+
+    if (problem := getattr(data, "problem", None)) is None:
+        return
+    loss, outputs = getattr(model, "loss", None), getattr(model, "num_classes", None)
+    if heads := heads_of(model):
+        loss = {name: head.loss for name, head in heads.items()}
+        outputs = {name: head.output_shape[-1] for name, head in heads.items()}
+    map_heads(check, problem, data.num_classes, loss, outputs)
