@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import warnings
 
 import keras
 
@@ -50,7 +51,15 @@ class MultitaskModel(Trainer, keras.Model):
                 record_loss(head, [of_head(each, name) for each in by_head])
         self.reading = {name: head.reading for name, head in heads.items() if head.reading}
 
-    compile_from_config = Classifier.compile_from_config
+    def compile_from_config(self, config):
+        try:
+            Classifier.compile_from_config(self, config)
+        except ValueError as error:
+            if not self.compiled:
+                raise
+            warnings.warn(str(error), stacklevel=2)  # an older file may have what is refused now
+            if self.optimizer is not None:
+                self.optimizer.build(self.trainable_variables)
 
 
 def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) -> MultitaskModel:

@@ -87,10 +87,18 @@ def test_what_takes_the_logits_of_a_head_for_probabilities_is_warned_of():
 
 
 @pytest.mark.any_backend
-def test_a_softmax_of_a_head_with_one_output_is_refused():
+def test_a_softmax_of_a_head_with_one_output_is_refused(tmp_path):
+    """By `compile`; a file of before, which has such a loss, opens with a warning."""
     loss = {"breed": "mse", "age": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
-    with pytest.raises(ValueError, match=r"^Head 'age': A softmax of one output is always 1"):
-        add_heads(tiny_vit(num_classes=0), HEADS).compile("sgd", loss)
+    model, message = randomize(two_heads()), r"^Head 'age': A softmax of one output is always 1"
+    with pytest.raises(ValueError, match=message):
+        model.compile("adam", loss)
+    assert model.compiled
+    model.save(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match=message):
+        opened = keras.saving.load_model(tmp_path / "model.keras")
+    assert opened.compiled and opened.optimizer.built and opened.reading == model.reading
+    np.testing.assert_array_equal(opened.get_weights()[0], model.get_weights()[0])
 
 
 @pytest.mark.any_backend
