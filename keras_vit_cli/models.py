@@ -83,8 +83,14 @@ def read_names(file):
     """
     if file is None:
         return None
-    with open(file, encoding="utf-8-sig") as text:
-        names = [line.strip() for line in text.read().rstrip().split("\n")]
+    try:
+        with open(file, encoding="utf-8-sig") as stream:
+            text = stream.read()
+        if "\0" in text:
+            raise ValueError("zeros between letters, as UTF-16 has them")
+    except ValueError as error:
+        raise ValueError(f"{file} must be saved as text in UTF-8. Received: {error}") from error
+    names = [line.strip() for line in text.rstrip().split("\n")]
     if "" in names:
         raise ValueError(
             f"Each line of {file} must hold the name of a class. Received: line "

@@ -3,6 +3,7 @@
 import functools
 import gzip
 import operator
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -112,7 +113,16 @@ def numbered_classes(labels, problem):
         return None
     if problem == "multi_label":
         return tuple(map(str, range(labels[0].shape[1])))
-    return tuple(map(str, range(1 + max(int(part.max(initial=0)) for part in labels))))
+    count = 1 + max(int(part.max(initial=0)) for part in labels)
+    used = np.unique(np.concatenate(labels))
+    if count > 2 and np.array_equal(used[used >= 0], range(1, count)):
+        warnings.warn(
+            "Classes are counted from 0. Received: labels that are all the numbers from 1 to "
+            f"{count - 1}, which makes {count} classes, the first without an image; pass "
+            "labels - 1 if the first class is 1.",
+            stacklevel=2,
+        )
+    return tuple(map(str, range(count)))
 
 
 def split_dataset(name, images, labels, class_names, test_fraction, seed, problem="single_label"):

@@ -1,17 +1,18 @@
 """A network with several heads: one for each column of labels, all of the same features."""
 
+import inspect
 import re
+import warnings
 
 import keras
 
 from keras_vit.checks import positive_int
-from keras_vit.heads import heads_of
+from keras_vit.heads import errors_of, heads_of, of_head
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.origin import of_origin
-from keras_vit.models.trainer import Trainer
-from keras_vit.outputs import reading_of_loss
+from keras_vit.models.trainer import Trainer, record_loss
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what all backends take as the name of a layer
 
@@ -37,11 +38,28 @@ class MultitaskModel(Trainer, keras.Model):
 
     def compile(self, *args, **kwargs):
         super().compile(*args, **kwargs)
-        readings = {head: reading_of_loss(one.loss)[0] for head, one in heads_of(self).items()}
-        readings = {head: reading for head, reading in readings.items() if reading}
-        self.reading = {**(self.reading or {}), **readings}
+        names = inspect.signature(super().compile).bind(*args, **kwargs).arguments
+        metrics = [names.get("metrics"), names.get("weighted_metrics")]
+        # Keras takes the parts of a list in the order of `output_names`.
+        by_head = [
+            dict(zip(self.output_names, each)) if isinstance(each, list | tuple) else each
+            for each in metrics
+        ]
+        heads = heads_of(self)
+        for name, head in heads.items():
+            with errors_of(name, note=False):
+                record_loss(head, [of_head(each, name) for each in by_head])
+        self.reading = {name: head.reading for name, head in heads.items() if head.reading}
 
-    compile_from_config = Classifier.compile_from_config
+    def compile_from_config(self, config):
+        try:
+            Classifier.compile_from_config(self, config)
+        except ValueError as error:
+            if not self.compiled:
+                raise
+            warnings.warn(str(error), stacklevel=2)  # an older file may have what is refused now
+            if self.optimizer is not None:
+                self.optimizer.build(self.trainable_variables)
 
 
 def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) -> MultitaskModel:

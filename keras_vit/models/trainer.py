@@ -3,11 +3,11 @@
 import contextlib
 import contextvars
 import functools
+import inspect
 import itertools
 import warnings
 
 import keras
-import numpy as np
 
 from keras_vit.class_names import check_classes, check_outputs
 from keras_vit.layers import kernels
@@ -19,6 +19,8 @@ from keras_vit.workarounds import keep_values_after_errors, new_train_function, 
 STEPS = ("train", "test", "predict")
 # What the present call has looked at: (id of a model, step). What was warned of, in all steps.
 _SEEN = contextvars.ContextVar("seen", default=None)
+# Keras's metrics by their names in `compile`, in lower case without underscores.
+_METRICS = {name.lower(): x for name, x in vars(keras.metrics).items() if inspect.isclass(x)}
 
 
 @contextlib.contextmanager
@@ -192,16 +194,20 @@ def _first_of(batches, count):
 
 
 def record_loss(model, metrics=()):
-    """Lets a model of this library, which gives logits, record how its compiled loss reads them.
+    """Lets a model that gives logits, or one of its heads, record how its compiled loss reads them.
 
     It warns of a loss or metrics that take them for probabilities. A softmax of a single output is
     a ValueError.
     """
-    reading, takes_logits = reading_of_loss(model.loss)
-    if reading == "softmax" and model.num_classes == 1:
+    head, loss, outputs = getattr(model, "head_name", None), model.loss, model.outputs[0].shape[-1]
+    name = model.name if head is None else f"Head {head!r} of {model.name}"
+    if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):  # Keras chooses which
+        loss = "binary_crossentropy" if outputs == 1 else "categorical_crossentropy"
+    reading, takes_logits = reading_of_loss(loss)
+    if reading == "softmax" and outputs == 1:
         raise ValueError(
             "A softmax of one output is always 1, so nothing is learned. Received: loss="
-            f"{model.loss!r} for {model.name!r}; take 'mse' for values, "
+            f"{loss!r} for {model.name!r}; take 'mse' for values, "
             "BinaryCrossentropy(from_logits=True), or a model of two classes."
         )
     model.reading = reading or model.reading
@@ -209,23 +215,49 @@ def record_loss(model, metrics=()):
     wrong += [each for each in keras.tree.flatten(metrics) if _of_probabilities(each, reading)]
     if wrong:
         warnings.warn(
-            f"{model.name} gives logits, and what it is compiled with takes its outputs for "
-            f"probabilities. Received: {wrong}; pass objects with from_logits=True, and "
-            "threshold=0 where they have a threshold.",
+            f"{name} gives logits, and what it is compiled with takes its outputs for "
+            f"probabilities. Received: {wrong}; pass objects with from_logits=True or, of a "
+            "sigmoid, with threshold=0. What has neither option needs "
+            f"keras.layers.Activation({reading or 'sigmoid'!r}) behind the outputs.",
             stacklevel=3,
         )
 
 
 def _of_probabilities(metric, reading):
-    """Whether a metric, as `compile` takes it, asks for probabilities of a sigmoid or softmax."""
-    if isinstance(metric, str):
-        return reading == "sigmoid" and metric in ("accuracy", "acc", "binary_accuracy")
-    if not isinstance(metric, keras.metrics.Metric):
+    """Whether a metric, as `compile` takes it, asks for probabilities of a sigmoid or softmax.
+
+    Metrics and functions that are not Keras's are unknown: they may take logits.
+    """
+    if reading == "values":
         return False
-    config = metric.get_config()
-    if "from_logits" in config:
-        return not config["from_logits"]
-    threshold = config.get("threshold")
-    if "thresholds" in config:  # of which Keras takes none for 0.5
-        threshold = 0.5 if config["thresholds"] is None else config["thresholds"]
-    return reading == "sigmoid" and threshold is not None and 0.5 in np.ravel(threshold)
+    if isinstance(metric, str):
+        if metric.lower() in ("accuracy", "acc"):
+            return reading == "sigmoid"
+        metric = _METRICS.get(metric.lower().replace("_", ""), metric)
+    options = {}
+    if isinstance(metric, keras.metrics.Metric):
+        update, function = type(metric).update_state, getattr(metric, "_fn", None)
+        if not _is_of_keras(update):
+            return False
+        options = metric.get_config() if function is None else metric._fn_kwargs
+        metric = function or update
+    if not isinstance(metric, str):
+        if not _is_of_keras(metric):
+            return False
+        parameters = inspect.signature(metric).parameters.items()
+        options = {option: each.default for option, each in parameters} | options
+    of_loss, takes_logits = reading_of_loss(metric)
+    if "from_logits" in options or of_loss in ("softmax", "sigmoid"):
+        return not (takes_logits or options.get("from_logits"))
+    if "thresholds" in options and options["thresholds"] is None and not options.get("top_k"):
+        options["thresholds"] = 0.5  # as Keras takes it
+    limits = [options.get("threshold"), options.get("thresholds")]
+    # Those at a given recall, and their like, look for a threshold from 0 to 1.
+    is_within = [0 < limit < 1 for limit in keras.tree.flatten(limits) if limit is not None]
+    return reading is not None and (any(is_within) or "num_thresholds" in options)
+
+
+def _is_of_keras(function):
+    """Whether Keras has a class or function, or that of a `functools.partial`."""
+    module = getattr(getattr(function, "func", function), "__module__", None)
+    return (module or "").startswith("keras.")

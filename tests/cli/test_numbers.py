@@ -106,3 +106,6 @@ def test_names_keep_their_places(tmp_path):
     for text, line in (("cat\n \ndog", 2), ("\ncat", 1), ("", 1)):
         file.write_text(text)
         refuses(f"Received: line {line} without one", read_names, file)
+    for encoding in ("utf-16", "utf-16-le", "latin-1"):  # as Windows saves text
+        file.write_bytes("chat\nbétail\nâne".encode(encoding))
+        refuses(r"names\.txt must be saved as text in UTF-8\. Received: ", read_names, file)

@@ -1,6 +1,7 @@
 """What a pipeline can be made of: arrays, files, names; parts of them, and what is refused."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -23,6 +24,29 @@ def test_arrays_in_memory():
     dataset = ImageDataset("mine", images, labels, *numbered(3), tuple("abcde"))
     made = pipeline(dataset, recipe(), "validation")
     assert made.class_names == tuple("abcde") and made.num_examples == 3 and made.name == "mine"
+
+
+def test_labels_that_count_from_1_are_warned_of(tmp_path):
+    """They make one class too many; other classes without images may be meant."""
+    images, labels = numbered(20)
+    cases = [(labels + 1, True), (labels % 2 + 1.0, True), (labels, False), (labels + 2, False)]
+    cases += [(labels % 2 * 2, False), (labels * 0 + 1, False)]
+    heads, problem = {"a": labels + 1, "b": labels}, dict.fromkeys("ab", "single_label")
+    heads["a"][0] = -1  # a label that the image lacks
+    for wrong, expected in cases:
+        np.savez(tmp_path / "set.npz", x=images, y=wrong)
+        both = (images[:10], wrong[:10]), (images[10:], wrong[10:])
+        for source in ((images, wrong), both, tmp_path / "set.npz"):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                pipeline(source, recipe(), "test")
+            assert any("counted from 0. Received" in str(w.message) for w in caught) == expected
+    with pytest.warns(UserWarning, match="numbers from 1 to 5, which makes 6 classes.*labels - 1"):
+        pipeline((images, heads), recipe(), "test", problem=problem)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pair = (images, labels + 1), (images[:1], labels[:1])
+        pipeline(pair, recipe(), "test")
 
 
 def test_npz_folders_archives_and_slices_of_them(tmp_path):

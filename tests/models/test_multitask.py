@@ -1,5 +1,7 @@
 """A network with several heads: what it is made of, and what its file holds."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -54,6 +56,49 @@ def test_its_losses_say_how_each_head_is_read(tmp_path):
         opened = keras.saving.load_model(tmp_path / "model.keras", compile=compiled)
         assert opened.reading == {"breed": "softmax", "age": "values"}
         assert opened.compiled is compiled
+
+
+@pytest.mark.any_backend
+def test_what_takes_the_logits_of_a_head_for_probabilities_is_warned_of():
+    """As that of a network with one head; lists have Keras's order, which is that of letters."""
+    binary = keras.losses.BinaryCrossentropy(from_logits=True)
+    exclusive = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    auc, right = keras.metrics.AUC(), keras.metrics.AUC(from_logits=True)
+    cases = (
+        ({"tag": "binary_crossentropy", "age": "mse"}, None, "tag"),
+        ({"tag": binary, "breed": "sparse_categorical_crossentropy"}, None, "breed"),
+        ({"tag": binary, "age": "mse"}, {"tag": ["mse", auc], "age": auc}, "tag"),
+        ({"age": "mse", "tag": binary}, [auc, [right], ["accuracy"]], "tag"),
+        ({"breed": exclusive, "tag": binary}, [["mse"], [auc], [right]], "breed"),
+    )
+    for loss, metrics, head in cases:
+        model = add_heads(tiny_vit(num_classes=0), {"tag": 2, **HEADS})
+        assert model.output_names == ["age", "breed", "tag"]
+        for argument in ("metrics", "weighted_metrics"):
+            with pytest.warns(UserWarning, match=f"^Head '{head}' of .* gives logits") as caught:
+                model.compile("sgd", loss, **{argument: metrics})
+            assert len(caught) == 1 and caught[0].filename == __file__
+        assert model.reading["tag"] == "sigmoid"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss = {"breed": exclusive, "tag": binary, "age": "mse"}
+        model.compile("sgd", loss, metrics=[["mse", auc], ["accuracy"], [right]])
+    assert model.reading == {"breed": "softmax", "tag": "sigmoid", "age": "values"}
+
+
+@pytest.mark.any_backend
+def test_a_softmax_of_a_head_with_one_output_is_refused(tmp_path):
+    """By `compile`; a file of before, which has such a loss, opens with a warning."""
+    loss = {"breed": "mse", "age": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
+    model, message = randomize(two_heads()), r"^Head 'age': A softmax of one output is always 1"
+    with pytest.raises(ValueError, match=message):
+        model.compile("adam", loss)
+    assert model.compiled
+    model.save(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match=message):
+        opened = keras.saving.load_model(tmp_path / "model.keras")
+    assert opened.compiled and opened.optimizer.built and opened.reading == model.reading
+    np.testing.assert_array_equal(opened.get_weights()[0], model.get_weights()[0])
 
 
 @pytest.mark.any_backend
