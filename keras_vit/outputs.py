@@ -137,6 +137,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     end, inner = _end_of(model)
     of_loss, takes_logits = reading_of_loss(getattr(model, "loss", None))
     activation = end if end in READINGS else None
+    for network in (model, inner):  # attributes of models of Keras's own classes are unchecked
+        check_choice("reading", getattr(network, "reading", None), (*READINGS, None))
     asked = reading or getattr(model, "reading", None)
     name = asked or activation or of_loss or getattr(inner, "reading", None)
     outputs, head = outputs or model.output_shape[-1], getattr(model, "head_name", None)

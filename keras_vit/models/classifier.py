@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import operator
+import warnings
 
 import keras
 import numpy as np
@@ -122,7 +123,10 @@ class Classifier(Trainer, keras.Model):
         changed, frozen = config.pop("changed_layers", None), config.pop("frozen", None)
         model = cls(**config)
         for name, value in attributes.items():
-            setattr(model, name, value)
+            try:
+                setattr(model, name, value)
+            except ValueError as error:  # of a file of a version that did not check
+                warnings.warn(f"{model.name} opens without its {name}. {error}", stacklevel=2)
         change_layers(model, changed or {})
         _freeze(model, set(frozen or ()))
         return model
