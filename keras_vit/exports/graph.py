@@ -166,7 +166,7 @@ def compare(graph, path, format, images=None, model=None):
 
 
 def _expected(graph, model, images):
-    """What a file must give for images; `model` is that in its graph, or `None` to run the graph."""
+    """What a file must give for images; of no `model`, it is what its graph gives."""
     if model is None or graph.texts["input"] != "uint8 pixels":
         return graph.model.predict_on_batch(images)
     preprocessing = Preprocessing.from_config(json.loads(graph.texts["preprocessing"]))
