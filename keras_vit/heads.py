@@ -35,7 +35,8 @@ def heads_of(model):
             f"{keras.tree.map_structure(lambda x: tuple(x.shape), output)} of {names}."
         )
     loss = getattr(model, "loss", None)
-    loss = dict(zip(names, loss)) if isinstance(loss, (list, tuple)) else loss
+    if isinstance(loss, (list, tuple)):  # Keras gives a list to a dict in the order of its keys
+        loss = dict(zip(sorted(names) if is_dict else names, loss))
     for_each(names, **{each: getattr(model, each, None) for each in _OF_HEADS})
     heads = {}
     for name, tensor in zip(names, tensors):
