@@ -190,6 +190,19 @@ def reading_of_loss(loss):
     return None, None
 
 
+def warn_of_last_loss(model, loss):
+    """Warns where a loss that tells nothing replaces one that the reading of a model is from."""
+    last, present = reading_of_loss(loss)[0], getattr(model, "loss", None)
+    unknown = present is not None and reading_of_loss(present)[0] is None
+    if unknown and last is not None and last == model.reading:
+        warnings.warn(
+            f"The outputs of {model.name} are still read as {last!r}, by the loss before this one, "
+            f"which says nothing of that. Received: loss={present!r}; set model.reading after "
+            "compile to 'softmax', 'sigmoid' or 'values' where that has changed.",
+            stacklevel=3,
+        )
+
+
 def check_problem(model, problem):
     """Raises a ValueError where the loss is not for labels of a problem, and warns of its input.
 

@@ -260,6 +260,21 @@ def test_a_loss_of_probabilities_on_logits_is_warned_of():
 
 
 @pytest.mark.any_backend
+def test_a_reading_that_outlives_its_loss_is_warned_of():
+    model, unknown = model_with(), lambda y, z: keras.ops.mean(z)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.reading = "values"  # by the user, for a loss that says nothing
+        for loss in (unknown, unknown, "mse", "mae", None):
+            model.compile(loss=loss)
+        for loss in ("mse", keras.losses.CategoricalCrossentropy(from_logits=True)):
+            model.compile(loss=loss)
+    with pytest.warns(UserWarning, match="still read as 'softmax', by the loss before"):
+        model.compile(loss=unknown)
+    assert model.reading == "softmax"
+
+
+@pytest.mark.any_backend
 def test_metrics_of_probabilities_on_logits_are_warned_of():
     """BinaryAccuracy counts outputs above 0.5, which is a probability of 0.62."""
     m, loss = keras.metrics, keras.losses.BinaryCrossentropy(from_logits=True)

@@ -14,6 +14,7 @@ from keras_vit.layers.head import head_policy
 from keras_vit.layers.layer import Layer
 from keras_vit.models.origin import SETTINGS, came_with_weights, of_origin
 from keras_vit.models.trainer import Trainer, record_loss
+from keras_vit.outputs import warn_of_last_loss
 from keras_vit.workarounds import own_policy, policy_at
 
 # The part of a layer's config that `changed_layers` keeps.
@@ -65,7 +66,9 @@ class Classifier(Trainer, keras.Model):
         return super().call(inputs, training=training, mask=mask)
 
     def compile(self, *args, **kwargs):
+        last = getattr(self, "loss", None)
         super().compile(*args, **kwargs)
+        warn_of_last_loss(self, last)
         names = inspect.signature(super().compile).bind(*args, **kwargs).arguments
         record_loss(self, [names.get("metrics"), names.get("weighted_metrics")])
 
