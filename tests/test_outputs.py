@@ -140,63 +140,6 @@ def test_the_record_of_the_model_inside():
     close(told(outer), LOGITS)
 
 
-def members(*readings):
-    """Models of the same outputs that are read as given, each called with the same images."""
-    networks, x = [model_with() for _ in readings], keras.Input((16, 16, 3))
-    for network, reading in zip(networks, readings):
-        network.reading = reading
-    return x, networks, [network(x) for network in networks]
-
-
-@pytest.mark.any_backend
-def test_what_may_change_how_the_model_inside_is_read_is_asked_about():
-    """As a temperature may, or a function of the user's; a softmax is what is taken anyway."""
-    layers, ask = keras.layers, r"read as \w+, a layer follows that may change.*set model\.reading"
-    for reading, expected in (("sigmoid", SIGMOIDS), ("values", LOGITS), ("softmax", SOFTMAX)):
-        x, (inner, _), (y, z) = members(reading, reading)
-        for outer in (
-            keras.Model(inner.input, inner.output / 1.0),
-            keras.Model(x, y / 1.0),
-            keras.Sequential([inner, layers.Rescaling(1.0)]),
-            keras.Sequential([inner, layers.Lambda(lambda x: x)]),
-            keras.Sequential([keras.Model(inner.input, inner.output * 1.0), layers.Identity()]),
-            keras.Model(x, (y + z) / 2),
-        ):
-            outer.preprocessing = inner.preprocessing
-            if reading == "softmax":
-                close(told(outer), expected)
-                continue
-            refuses(ask, told, outer)
-            close(told(outer, reading=reading), expected)
-            outer.reading = reading
-            close(told(outer), expected)
-        ended = keras.Sequential([outer, layers.Softmax()])  # its end tells
-        ended.preprocessing = inner.preprocessing
-        assert reading_of(ended).name == "softmax"
-        assert reading_of(keras.Sequential([inner, layers.Dense(3)])).name == "softmax"
-
-
-@pytest.mark.any_backend
-def test_members_that_are_read_differently_or_name_their_outputs_differently():
-    for readings in (("sigmoid", "softmax"), ("softmax", "sigmoid"), ("sigmoid", None)):
-        x, (first, second), outputs = members(*readings)
-        for end in (keras.layers.Average()(outputs), keras.layers.Concatenate()(outputs)):
-            refuses("are read as sigmoid and softmax, at once", reading_of, keras.Model(x, end))
-    ends = [keras.layers.Softmax()(outputs[0]), keras.layers.Activation("sigmoid")(outputs[1])]
-    refuses("at once", reading_of, keras.Model(x, keras.layers.Average()(ends)))
-    for readings in (("sigmoid", "sigmoid"), ("softmax", None)):
-        x, (first, second), outputs = members(*readings)
-        mean = keras.Model(x, keras.layers.Average()(outputs))
-        mean.preprocessing = first.preprocessing
-        assert reading_of(mean).name == readings[0] and not reading_of(mean).applied
-    first.class_names = ("x", "y", "z")
-    assert {one.label for one in keras_vit.predict(mean, PICTURE)[0]} == {"x", "y", "z"}
-    second.class_names = ("z", "y", "x")
-    refuses(r"same class_names.*set model\.class_names", keras_vit.predict, mean, PICTURE)
-    mean.class_names = ("x", "y", "z")
-    keras_vit.predict(mean, PICTURE)
-
-
 @pytest.mark.any_backend
 def test_outputs_of_a_model_without_a_graph_tell_themselves():
     class Opaque(keras.Model):
@@ -260,21 +203,6 @@ def test_a_loss_of_probabilities_on_logits_is_warned_of():
 
 
 @pytest.mark.any_backend
-def test_a_reading_that_outlives_its_loss_is_warned_of():
-    model, unknown = model_with(), lambda y, z: keras.ops.mean(z)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.reading = "values"  # by the user, for a loss that says nothing
-        for loss in (unknown, unknown, "mse", "mae", None):
-            model.compile(loss=loss)
-        for loss in ("mse", keras.losses.CategoricalCrossentropy(from_logits=True)):
-            model.compile(loss=loss)
-    with pytest.warns(UserWarning, match="still read as 'softmax', by the loss before"):
-        model.compile(loss=unknown)
-    assert model.reading == "softmax"
-
-
-@pytest.mark.any_backend
 def test_metrics_of_probabilities_on_logits_are_warned_of():
     """BinaryAccuracy counts outputs above 0.5, which is a probability of 0.62."""
     m, loss = keras.metrics, keras.losses.BinaryCrossentropy(from_logits=True)
@@ -330,50 +258,6 @@ def test_one_logit_of_yes_or_no():
     report = evaluation.evaluate(model, (x, labels))
     assert report.mean_absolute_error == pytest.approx(np.abs(errors).mean(), abs=1e-4)
     assert report.r2 == pytest.approx(1 - (errors**2).mean() / labels.var(), abs=1e-3)
-
-
-@pytest.mark.any_backend
-def test_records_that_cannot_be_are_refused_where_they_are_set():
-    model, heads = tiny_vit(), keras_vit.models.add_heads(tiny_vit(num_classes=0), {"a": 3, "b": 1})
-    for reading in ("multi_label", "Sigmoid", {"head": "sigmoid"}):
-        refuses("Unknown reading. Received", setattr, model, "reading", reading)
-    names = ("cat", "dog", "owl")
-    by_number, indices = dict(enumerate(names)), {name: i for i, name in enumerate(names)}
-    for wrong in (by_number, indices, set(names), "cdo", names[:2], 3):
-        refuses("a sequence of 3 names in the order", setattr, model, "class_names", wrong)
-        match = "A dict as class_names|a sequence of 3 names"
-        refuses(match, keras_vit.predict, model, PICTURE, class_names=wrong)
-    assert model.class_names is model.reading is None, "nothing was kept"
-    for names_of_data in (list(names), np.array(names)):
-        model.class_names = names_of_data
-        assert model.class_names == names
-    for name, wrong, match in [
-        ("reading", {"b": "value"}, "Head 'b': Unknown reading"),
-        ("reading", {"c": "values"}, "as reading must name heads.*'a', 'b'. Received: 'c'"),
-        ("class_names", {"a": names[:2]}, "Head 'a': class_names must be a sequence of 3"),
-        ("class_names", {"c": names}, "as class_names must name heads"),
-    ]:
-        refuses(match, setattr, heads, name, wrong)
-    heads.reading, heads.class_names = {"b": "values"}, {"a": list(names), "b": None}
-    assert heads.reading == {"b": "values"} and heads.class_names == {"a": names, "b": None}
-    plain = keras.Model(model.input, model.output)
-    plain.reading = "multi_label"
-    refuses("Unknown reading. Received: reading='multi_label'", reading_of, plain)
-    plain = keras.Model(heads.input, heads.output)
-    plain.reading = {"a": "softmax", "c": "values"}
-    refuses("as reading must name heads", keras_vit.predict, plain, PICTURE)
-
-
-@pytest.mark.any_backend
-def test_a_file_with_a_record_that_cannot_be_still_opens():
-    model = tiny_vit()
-    config = model.get_config() | {"reading": "multi_label", "class_names": ["cat", "dog"]}
-    with pytest.warns(UserWarning) as caught:
-        opened = type(model).from_config(config)
-    told_of = [str(each.message) for each in caught]
-    assert opened.reading is opened.class_names is None
-    assert any("without its reading. Unknown reading" in text for text in told_of)
-    assert any("without its class_names" in text for text in told_of)
 
 
 def test_labels_of_another_problem_are_refused():
