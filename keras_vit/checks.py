@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping, Sized
 
 from keras_vit.text import brief, unknown
 
@@ -102,6 +103,19 @@ def check_choice(name, value, choices):
         raise ValueError(
             f"Unknown {name}. Received: {name}={brief(value)}; expected one of {choices}."
         )
+
+
+def output_names(names, counts):
+    """Names of outputs as a tuple of text, or a ValueError if they are not as many as a count."""
+    if isinstance(names, Iterable) and not isinstance(names, (str, bytes, Mapping, set, frozenset)):
+        names = tuple(map(str, names))
+        if len(names) in counts:
+            return names
+    length = f", of length {len(names)}" if isinstance(names, Sized) else ""
+    raise ValueError(
+        f"class_names must be a sequence of {' or '.join(map(str, counts))} names in the order of "
+        f"the outputs, which no dict and no set of names has. Received: {names!r:.80}{length}"
+    )
 
 
 def check_heads(width, num_heads):

@@ -21,7 +21,8 @@ def heads_of(model):
     {head: value}, or one value of all heads.
 
     Raises:
-        ValueError: outputs in dicts of dicts, or two of one name.
+        ValueError: outputs in dicts of dicts, two of one name, or an attribute that is a dict and
+            names what is no head.
     """
     if len(getattr(model, "outputs", None) or ()) < 2:
         return {}
@@ -34,7 +35,9 @@ def heads_of(model):
             f"{keras.tree.map_structure(lambda x: tuple(x.shape), output)} of {names}."
         )
     loss = getattr(model, "loss", None)
-    loss = dict(zip(names, loss)) if isinstance(loss, (list, tuple)) else loss
+    if isinstance(loss, (list, tuple)):  # Keras gives a list to a dict in the order of its keys
+        loss = dict(zip(sorted(names) if is_dict else names, loss))
+    for_each(names, **{each: getattr(model, each, None) for each in _OF_HEADS})
     heads = {}
     for name, tensor in zip(names, tensors):
         heads[name] = head = keras.Model(model.input, tensor, name=model.name)

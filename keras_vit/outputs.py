@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
+from keras_vit.ends import end_of, inside
 from keras_vit.heads import check_one_head, heads_of, map_heads
 
 READINGS = ("softmax", "sigmoid", "values")
@@ -30,12 +31,6 @@ _LOSSES = {
 }
 _LOSSES = {loss: reading for reading, losses in _LOSSES.items() for loss in losses.split()}
 _OF_THIS_LIBRARY = ("softmaxloss", "sigmoidloss")  # which take logits and have no argument for it
-# Layers and operations that leave each number as it is.
-_PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
-_PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end alike
-# Layers, operations and activations that give probabilities.
-_ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
-_ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +113,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     The first of these decides: `reading`; `model.reading`, which a `Classifier` saves, takes from
     the loss that it is compiled with, and may have from the config of its weights; a softmax or a
     sigmoid at the end of the model; its compiled loss; the record of the model inside that it ends
-    with. Otherwise two outputs or more are logits of a softmax; of one of several heads nothing is
+    with. Several of these must agree, and what no layer is known for may follow only a softmax.
+    Otherwise two outputs or more are logits of a softmax; of one of several heads nothing is
     assumed, as heads are seldom alike.
 
     Args:
@@ -134,11 +130,13 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     check_one_head(model, "Reading its outputs at once")
     check_choice("reading", reading, (*READINGS, None))
     check_choice("from_logits", from_logits, ("auto", True, False))
-    end, inner = _end_of(model)
+    end = end_of(model)
     of_loss, takes_logits = reading_of_loss(getattr(model, "loss", None))
     activation = end if end in READINGS else None
-    asked = reading or getattr(model, "reading", None)
-    name = asked or activation or of_loss or getattr(inner, "reading", None)
+    recorded = getattr(model, "reading", None)  # unchecked of models of Keras's own classes
+    check_choice("reading", recorded, (*READINGS, None))
+    asked = reading or recorded
+    name = asked or activation or of_loss or _reading_inside(model)
     outputs, head = outputs or model.output_shape[-1], getattr(model, "head_name", None)
     if name is None and head is not None:
         raise ValueError(
@@ -192,6 +190,19 @@ def reading_of_loss(loss):
     return None, None
 
 
+def warn_of_last_loss(model, loss):
+    """Warns where a loss that tells nothing replaces one that the reading of a model is from."""
+    last, present = reading_of_loss(loss)[0], getattr(model, "loss", None)
+    unknown = present is not None and reading_of_loss(present)[0] is None
+    if unknown and last is not None and last == model.reading:
+        warnings.warn(
+            f"The outputs of {model.name} are still read as {last!r}, by the loss before this one, "
+            f"which says nothing of that. Received: loss={present!r}; set model.reading after "
+            "compile to 'softmax', 'sigmoid' or 'values' where that has changed.",
+            stacklevel=3,
+        )
+
+
 def check_problem(model, problem):
     """Raises a ValueError where the loss is not for labels of a problem, and warns of its input.
 
@@ -208,7 +219,7 @@ def check_problem(model, problem):
         map_heads(check_problem, heads, problem)
         return
     reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
-    end = None if hasattr(model, "reading") else _end_of(model)[0]  # others warn in `compile`
+    end = None if hasattr(model, "reading") else end_of(model)  # others warn in `compile`
     given = {None: None, "linear": "logits"}.get(end, "probabilities")
     taken = "logits" if takes_logits else "probabilities"
     if reading in ("softmax", "sigmoid") and given not in (None, taken):
@@ -238,37 +249,42 @@ def are_logits(scores):
     return not (in_range and (np.abs(scores.sum(axis=1) - 1) <= 1e-2).all())
 
 
-def _end_of(model):
-    """(end, the model inside that a model ends with), each `None` where the graph does not tell.
+def _reading_inside(model):
+    """The reading of the networks that make the outputs, or `None` where they have none.
 
-    An end is "softmax", "sigmoid" or, for logits, "linear".
+    Raises:
+        ValueError: they are read differently, or what follows them may change how they are read.
     """
-    if hasattr(model, "preprocessing") and hasattr(model, "num_classes"):
-        return "linear", None  # the head of a `Classifier`
-    parts = model.layers if isinstance(model, keras.Sequential) else None
-    for part in reversed(parts or getattr(model, "operations", ())):
-        name, activation = type(part).__name__, getattr(part, "activation", None)
-        if isinstance(part, keras.Model):
-            if heads := heads_of(part):  # called, with outputs of the same names
-                part = heads.get(getattr(model, "head_name", None))
-                if part is None or part.output_shape != model.output_shape:
-                    return None, None
-            end, inner = _end_of(part)
-            return end, inner or part
-        if name in _PASSING or (name == "Activation" and activation is keras.activations.linear):
-            continue
-        called = getattr(activation, "__name__", type(activation).__name__).lower()
-        if known := _ENDS.get(name.lower()) or _ENDS.get(called.replace("_", "")):
-            return known, None
-        is_of_keras = activation is not None and getattr(keras.activations, called, 0) is activation
-        # A graph that took the layers of a model, with its head: the first keeps its `Origin`.
-        is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
-        origins = [getattr(layer, "origin", None) for layer in model.layers if is_head]
-        return ("linear" if is_of_keras else None), next(filter(None, origins), None)
-    return None, None
+    readings, passing = inside(model, "reading")
+    for reading in readings:
+        check_choice("reading", reading, (*READINGS, None))
+    if not any(readings):
+        return None
+    readings = sorted({reading or "softmax" for reading in readings})
+    if len(readings) > 1 or (readings != ["softmax"] and not passing):
+        what = "a layer follows that may change that" if len(readings) == 1 else "at once"
+        raise ValueError(
+            f"The networks inside {model.name!r} are read as {' and '.join(readings)}, {what}. "
+            "Received: nothing that says how its outputs are read; set model.reading = 'softmax', "
+            "'sigmoid' or 'values', or pass reading=..."
+        )
+    return readings[0] if passing else None
 
 
 def known_of_end(model, name):
-    """An attribute of a model, such as its class names, or of the one inside that it ends with."""
-    value = getattr(model, name, None)
-    return getattr(_end_of(model)[1], name, None) if value is None else value
+    """An attribute of a model, such as its class names, or of the networks that it ends with.
+
+    Raises:
+        ValueError: these networks have different ones.
+    """
+    if (value := getattr(model, name, None)) is not None:
+        return value
+    values, passing = inside(model, name)
+    values = {tuple(value): value for value in values if value is not None and passing}
+    if len(values) > 1:
+        raise ValueError(
+            f"The networks inside {model.name!r} must have the same {name}, in one order. "
+            f"Received: {' and '.join(f'{value!r:.80}' for value in values.values())}; set "
+            f"model.{name} to those of its outputs."
+        )
+    return next(iter(values.values()), None)

@@ -146,6 +146,29 @@ def test_a_model_called_in_another_and_activations_at_the_end():
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("names", [("z", "a"), ("a", "z")])
+def test_losses_in_a_list_are_those_that_keras_trains_the_heads_by(names):
+    """It sorts the keys of a dict of outputs, and keeps the order of a list of them."""
+    vit = tiny_vit(num_classes=0)
+    ours = keras_vit.models.add_heads(vit, dict.fromkeys(names, 1))
+    layers = {name: keras.layers.Dense(1, name=f"{10 - i}_{name}") for i, name in enumerate(names)}
+    ends = {name: layer(vit.output) for name, layer in layers.items()}
+    for model in (ours, keras.Model(vit.input, ends), keras.Model(vit.input, [*ends.values()])):
+        heads = heads_of(model)
+        for head, number in zip(heads, (3.0, -2.0)):
+            layer = layers.get(head[-1]) if model is not ours else model.get_layer(head)
+            layer.bias.assign([number])
+            layer.kernel.assign(np.zeros(layer.kernel.shape))
+        bce = keras.losses.BinaryCrossentropy(from_logits=True)
+        model.compile("sgd", loss=["mse", bce])
+        ones = keras.tree.map_structure(lambda _: np.ones((6, 1)), model.output)
+        loss = model.evaluate(np.zeros((6, 16, 16, 3)), ones, verbose=0, return_dict=True)["loss"]
+        found = [reading_of(one).name for one in heads_of(model).values()]
+        expected = {"values": 4.0, "sigmoid": 0.0486}, {"values": 9.0, "sigmoid": 2.1269}
+        assert loss == pytest.approx(sum(e[n] for e, n in zip(expected, found)), abs=1e-3)
+
+
+@pytest.mark.any_backend
 def test_the_result_is_saved(tmp_path):
     report = evaluation.evaluate(three_heads(), (PIXELS, LABELS))
     report.save(tmp_path / "report.json")

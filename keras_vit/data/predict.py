@@ -11,7 +11,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import output_names, positive_int
 from keras_vit.data.preprocess import input_of, list_images, prepared
 from keras_vit.heads import check_one_head, errors_of, for_each, heads_of, split
 from keras_vit.models.trainer import one_look
@@ -182,13 +182,7 @@ def reading_and_names(model, class_names=None, reading=None, from_logits="auto")
         names = imagenet_class_names(os.environ.get(IMAGENET_FILE))
     if names is None:  # the one output of yes or no is that of class 1
         names = range(counts[0]) if len(counts) == 1 else ("1",)
-    names = names if isinstance(names, str) else tuple(map(str, names))
-    if isinstance(names, str) or len(names) not in counts:
-        raise ValueError(
-            f"class_names must be a sequence of {' or '.join(map(str, counts))} names in the order "
-            f"of the outputs. Received: {names!r:.80}, of length {len(names)}"
-        )
-    return reading, names
+    return reading, output_names(names, counts)
 
 
 @functools.cache

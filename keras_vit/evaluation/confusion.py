@@ -1,7 +1,7 @@
 """Which classes are taken for which: the confusion matrix."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -93,7 +93,7 @@ def confusion_matrix(
 def class_names_of(counts, *candidates):
     """The first names that are given, as many as one of `counts`, else the numbers, as text."""
     names = next((names for names in candidates if names is not None), range(counts[-1]))
-    if isinstance(names, str) or len(names) not in counts:
+    if isinstance(names, (str, Mapping, set, frozenset)) or len(names) not in counts:
         raise ValueError(
             "class_names, given or of the model or of the data, must be a sequence with one name "
             f"for each of the {' or '.join(map(str, counts))} classes. Received: "

@@ -119,7 +119,7 @@ def export(
                     write(graph, str(draft), format)
                 else:
                     _write_elsewhere(graph, str(draft), format, backend)
-                difference = compare(graph, draft, format, real) if check else None
+                difference = compare(graph, draft, format, real, model) if check else None
                 break
             except ExportError as error:
                 refusals.append(str(error))

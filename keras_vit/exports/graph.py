@@ -78,7 +78,8 @@ def served(model, takes_pixels):
     outputs, ends = split(x, heads, model.name), {}
     for head, one in (heads or {None: model}).items():
         with errors_of(head):
-            layer, ends[head] = _end(one, takes_pixels, None if heads else "probabilities")
+            name = None if heads else "probabilities"
+            layer, ends[head] = _end(one, takes_pixels, name, (2, *size, channels))
         outputs[head] = layer(outputs[head]) if layer else outputs[head]
     texts = {
         "keras_vit": __version__,
@@ -97,8 +98,11 @@ def served(model, takes_pixels):
     return Graph(keras.Model(images, outputs, name=model.name), strides, size, texts)
 
 
-def _end(model, takes_pixels, name):
-    """The layer of this name that reads an output in the file, or `None`; and what tells of it."""
+def _end(model, takes_pixels, name, shape):
+    """The layer of this name that reads an output in the file, or `None`; and what tells of it.
+
+    Where only outputs tell whether they are probabilities, those of images of a shape do.
+    """
     if getattr(model, "num_classes", None) == 0:
         return None, {"output": "features"}
     try:
@@ -107,6 +111,10 @@ def _end(model, takes_pixels, name):
         if takes_pixels:
             raise
         return None, {"output": "logits", "reading": "unknown"}
+    if reading.applied is None:
+        images = np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
+        (outputs,) = keras.tree.flatten(model.predict_on_batch(images))
+        reading = reading.decided(keras.ops.convert_to_numpy(outputs))
     output = "probabilities" if takes_pixels or reading.applied else "logits"
     output = reading.name if reading.name == "values" else output
     layer = reading.layer(name) if takes_pixels else None
@@ -128,9 +136,10 @@ def real_images(graph, images):
     return np.rint(255 * (x * std + mean)).clip(0, 255).astype(dtype) if dtype == "uint8" else x
 
 
-def compare(graph, path, format, images=None):
+def compare(graph, path, format, images=None, model=None):
     """The largest difference of an exported file from its graph, of any output.
 
+    Of a file that takes pixels, it is that from what `keras_vit.predict` reads of the `model`.
     It is that of batches of 1, 3 and 7 random images, of one of another size where sides are open,
     and of `images`, if any; and relative to the largest output where that exceeds 1. An ExportError
     says that it exceeds 1e-4, or that the file's runtime cannot open or run the file.
@@ -146,7 +155,7 @@ def compare(graph, path, format, images=None):
         raise ExportError(
             f"{FORMATS[format].runtime} cannot run what was written: {told(error)}"
         ) from error
-    expected = (graph.model.predict_on_batch(x) for x in batches)
+    expected = (_expected(graph, model, x) for x in batches)
     difference = max(_difference(*pair) for pair in zip(received, expected))
     if not difference <= TOLERANCE:
         raise ExportError(
@@ -154,6 +163,21 @@ def compare(graph, path, format, images=None):
             f"differ by {difference:.1e}, which is more than {TOLERANCE:.0e}. Nothing was kept."
         )
     return difference
+
+
+def _expected(graph, model, images):
+    """What a file must give for images; of no `model`, it is what its graph gives."""
+    if model is None or graph.texts["input"] != "uint8 pixels":
+        return graph.model.predict_on_batch(images)
+    preprocessing = Preprocessing.from_config(json.loads(graph.texts["preprocessing"]))
+    mean, std = per_channel(preprocessing, images.shape[-1])
+    outputs = model.predict_on_batch(((images / 255 - mean) / std).astype("float32"))
+    if getattr(model, "num_classes", None) == 0:
+        return outputs
+    heads = heads_of(model)
+    outputs = split(keras.tree.map_structure(keras.ops.convert_to_numpy, outputs), heads)
+    read = {head: reading_of(heads.get(head, model)).scores(y) for head, y in outputs.items()}
+    return read if heads else read[None]
 
 
 def _difference(received, expected):

@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import operator
+import warnings
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from keras_vit.layers.head import head_policy
 from keras_vit.layers.layer import Layer
 from keras_vit.models.origin import SETTINGS, came_with_weights, of_origin
 from keras_vit.models.trainer import Trainer, record_loss
+from keras_vit.outputs import warn_of_last_loss
 from keras_vit.workarounds import own_policy, policy_at
 
 # The part of a layer's config that `changed_layers` keeps.
@@ -64,7 +66,9 @@ class Classifier(Trainer, keras.Model):
         return super().call(inputs, training=training, mask=mask)
 
     def compile(self, *args, **kwargs):
+        last = getattr(self, "loss", None)
         super().compile(*args, **kwargs)
+        warn_of_last_loss(self, last)
         names = inspect.signature(super().compile).bind(*args, **kwargs).arguments
         record_loss(self, [names.get("metrics"), names.get("weighted_metrics")])
 
@@ -122,7 +126,10 @@ class Classifier(Trainer, keras.Model):
         changed, frozen = config.pop("changed_layers", None), config.pop("frozen", None)
         model = cls(**config)
         for name, value in attributes.items():
-            setattr(model, name, value)
+            try:
+                setattr(model, name, value)
+            except ValueError as error:  # of a file of a version that did not check
+                warnings.warn(f"{model.name} opens without its {name}. {error}", stacklevel=2)
         change_layers(model, changed or {})
         _freeze(model, set(frozen or ()))
         return model

@@ -7,8 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checks import pair, positive_int
-from keras_vit.heads import map_heads
+from keras_vit.checks import check_choice, output_names, pair, positive_int
+from keras_vit.heads import for_each, map_heads
+from keras_vit.outputs import READINGS
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import own_policy, policies_in
 
@@ -134,10 +135,36 @@ def _registered(model_class):
 
 
 def of_origin(name, of_head=False):
-    """The attribute of a model that its origin holds; if `of_head`, none without that head."""
+    """The attribute of a model that its origin holds; if `of_head`, none without that head.
+
+    A reading and class names are checked where they are set, those of several heads by head.
+    """
 
     def read(self):
         lacks_it = of_head and self.num_classes != self.origin.num_classes
         return None if lacks_it else getattr(self.origin, name)
 
-    return property(read, lambda self, value: setattr(self.origin, name, value))
+    def write(self, value):
+        counts, check = self.num_classes, _CHECKS.get(name)
+        if check and value is not None and isinstance(counts, dict):
+            by_head = for_each(counts, **{name: value})
+            value = {head: each[name] for head, each in by_head.items() if each}
+            value = map_heads(lambda one, count: one and check(one, count), value, counts)
+        elif check and value is not None:
+            value = check(value, counts)
+        setattr(self.origin, name, value)
+
+    return property(read, write)
+
+
+def _reading(reading, count):
+    check_choice("reading", reading, READINGS)
+    return reading
+
+
+def _names(names, count):
+    """One output may be that of two classes; a model without a head keeps names for none."""
+    return output_names(names, (1, 2) if count == 1 else (count or len(names),))
+
+
+_CHECKS = {"reading": _reading, "class_names": _names}

@@ -247,6 +247,32 @@ def test_every_format_names_the_heads(tmp_path, format, as_list):
     assert shapes == {"species": (2, 3), "weight": (2, 1), "marks": (2, 4)}
 
 
+@pytest.mark.parametrize("end", [keras.ops.softmax, lambda logits: logits])
+def test_the_mean_of_an_ensemble_is_read_as_predict_reads_it(tmp_path, end):
+    """Only its outputs tell whether they are probabilities; a softmax of those is no answer."""
+    x, path = keras.Input((16, 16, 3)), tmp_path / f"model{SUFFIX[NATIVE]}"
+    members = [randomize(tiny_vit(), seed=seed) for seed in (1, 2)]
+    model = keras.Model(x, (end(members[0](x)) + end(members[1](x))) / 2)
+    model.preprocessing = members[0].preprocessing
+    assert exports.export(model, path, preprocess=True, check=True).difference < 1e-5
+    received = exports.FORMATS[NATIVE].open(str(path))(PIXELS[:2])
+    for row, outputs in zip(keras_vit.predict(model, PIXELS[:2]), received):
+        assert {one.index: one.probability for one in row} == pytest.approx(
+            dict(enumerate(outputs.tolist())), abs=1e-5
+        )
+    assert metadata_in(path, "output")["output"] == "probabilities"
+
+
+def test_the_check_compares_with_what_predict_reads(exported, monkeypatch, tmp_path):
+    """The graph of a file with a second softmax agrees with that file."""
+    wrong = keras.layers.Softmax(name="probabilities"), {"output": "x", "reading": "softmax"}
+    monkeypatch.setattr("keras_vit.exports.graph._end", lambda *_: wrong)
+    ended = keras.Sequential([exported[0], keras.layers.Softmax()])
+    ended.preprocessing = exported[0].preprocessing
+    with pytest.raises(exports.ExportError, match="something else"):
+        exports.export(ended, tmp_path / f"m{SUFFIX[NATIVE]}", preprocess=True, check=True)
+
+
 def test_one_head_of_a_model_and_what_cannot_be_exported(tmp_path):
     path = tmp_path / f"model{SUFFIX[NATIVE]}"
     one = alone(three_heads(), "marks")

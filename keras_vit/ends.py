@@ -1,0 +1,71 @@
+"""What a model ends with, as its graph tells: a softmax, a sigmoid, logits, networks inside it."""
+
+import keras
+
+from keras_vit.heads import heads_of
+
+# Layers and operations that leave each number as it is.
+_PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
+_PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end alike
+# Layers, operations and activations that give probabilities.
+_ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
+_ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
+
+
+def end_of(model):
+    """What a model ends with: "softmax", "sigmoid", or "linear" of logits; `None` if unknown."""
+    ends = {end for end, _ in _branches(model)[0]}
+    return ends.pop() if len(ends) == 1 else None
+
+
+def _branches(model):
+    """[(end, network inside or `None`)] of what makes outputs; whether all after them passes."""
+    if hasattr(model, "preprocessing") and hasattr(model, "num_classes"):
+        return [("linear", None)], True  # the head of a `Classifier`
+    branches, left, passing, all_pass = [], 1, True, True
+    parts = model.layers if isinstance(model, keras.Sequential) else None
+    for part in reversed(parts or getattr(model, "operations", ())):
+        name, activation = type(part).__name__, getattr(part, "activation", None)
+        called = getattr(activation, "__name__", type(activation).__name__).lower()
+        is_linear = name == "Activation" and activation is keras.activations.linear
+        known = _ENDS.get(name.lower()) or _ENDS.get(called.replace("_", ""))
+        # Layers that compute new outputs, such as `Dense`, have one of Keras's activations.
+        is_new = getattr(keras.activations, called, 0) is activation and name != "Activation"
+        is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
+        if isinstance(part, keras.Model):
+            if heads := heads_of(part):  # called, with outputs of the same names
+                part = heads.get(getattr(model, "head_name", None))
+                part = None if part is None or part.output_shape != model.output_shape else part
+            branch = (None, None) if part is None else (end_of(part), part)
+        elif known and passing:
+            branch = known, None
+        elif is_head or (is_new and not known):
+            # A graph that took the layers of a model, with its head: the first keeps its `Origin`.
+            layers = [each for each in model.layers if not isinstance(each, keras.Model)]
+            origins = [getattr(layer, "origin", None) for layer in layers if is_head]
+            branch = "linear" if is_new else None, next(filter(None, origins), None)
+        else:
+            passing = passing and (name in _PASSING or is_linear)
+            tensors = keras.tree.flatten(getattr(part, "input", None))
+            left += max(len({id(tensor) for tensor in tensors}), 1) - 1
+            continue
+        branches.append((branch[0] if passing else None, branch[1]))
+        left, all_pass = left - 1, passing
+        if not left:
+            break
+    return branches, all_pass
+
+
+def inside(model, name):
+    """An attribute of each network that makes the outputs; whether all after them passes it on."""
+    branches, passing = _branches(model)
+    values = []
+    for end, network in branches:
+        value = getattr(network, name, None)
+        if value is None and isinstance(network, keras.Model):
+            deeper, passes = inside(network, name)
+            values, passing = values + deeper, passing and passes
+        else:
+            is_read = name == "reading" and network is None and end != "linear"
+            values.append(end if is_read else value)
+    return values, passing

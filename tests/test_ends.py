@@ -1,0 +1,66 @@
+"""How a model is read that is made of others: of one and a layer more, or of several."""
+
+import keras
+import pytest
+
+import keras_vit
+from keras_vit.outputs import reading_of
+from tests.support import refuses
+from tests.test_outputs import LOGITS, PICTURE, SIGMOIDS, SOFTMAX, close, model_with, told
+
+
+def members(*readings):
+    """Models of the same outputs that are read as given, each called with the same images."""
+    networks, x = [model_with() for _ in readings], keras.Input((16, 16, 3))
+    for network, reading in zip(networks, readings):
+        network.reading = reading
+    return x, networks, [network(x) for network in networks]
+
+
+@pytest.mark.any_backend
+def test_what_may_change_how_the_model_inside_is_read_is_asked_about():
+    """As a temperature may, or a function of the user's; a softmax is what is taken anyway."""
+    layers, ask = keras.layers, r"read as \w+, a layer follows that may change.*set model\.reading"
+    for reading, expected in (("sigmoid", SIGMOIDS), ("values", LOGITS), ("softmax", SOFTMAX)):
+        x, (inner, _), (y, z) = members(reading, reading)
+        for outer in (
+            keras.Model(inner.input, inner.output / 1.0),
+            keras.Model(x, y / 1.0),
+            keras.Sequential([inner, layers.Rescaling(1.0)]),
+            keras.Sequential([inner, layers.Lambda(lambda x: x)]),
+            keras.Sequential([keras.Model(inner.input, inner.output * 1.0), layers.Identity()]),
+            keras.Model(x, (y + z) / 2),
+        ):
+            outer.preprocessing = inner.preprocessing
+            if reading == "softmax":
+                close(told(outer), expected)
+                continue
+            refuses(ask, told, outer)
+            close(told(outer, reading=reading), expected)
+            outer.reading = reading
+            close(told(outer), expected)
+        ended = keras.Sequential([outer, layers.Softmax()])  # its end tells
+        ended.preprocessing = inner.preprocessing
+        assert reading_of(ended).name == "softmax"
+        assert reading_of(keras.Sequential([inner, layers.Dense(3)])).name == "softmax"
+
+
+@pytest.mark.any_backend
+def test_members_that_are_read_differently_or_name_their_outputs_differently():
+    for readings in (("sigmoid", "softmax"), ("softmax", "sigmoid"), ("sigmoid", None)):
+        x, (first, second), outputs = members(*readings)
+        for end in (keras.layers.Average()(outputs), keras.layers.Concatenate()(outputs)):
+            refuses("are read as sigmoid and softmax, at once", reading_of, keras.Model(x, end))
+    ends = [keras.layers.Softmax()(outputs[0]), keras.layers.Activation("sigmoid")(outputs[1])]
+    refuses("at once", reading_of, keras.Model(x, keras.layers.Average()(ends)))
+    for readings in (("sigmoid", "sigmoid"), ("softmax", None)):
+        x, (first, second), outputs = members(*readings)
+        mean = keras.Model(x, keras.layers.Average()(outputs))
+        mean.preprocessing = first.preprocessing
+        assert reading_of(mean).name == readings[0] and not reading_of(mean).applied
+    first.class_names = ("x", "y", "z")
+    assert {one.label for one in keras_vit.predict(mean, PICTURE)[0]} == {"x", "y", "z"}
+    second.class_names = ("z", "y", "x")
+    refuses(r"same class_names.*set model\.class_names", keras_vit.predict, mean, PICTURE)
+    mean.class_names = ("x", "y", "z")
+    keras_vit.predict(mean, PICTURE)
