@@ -266,9 +266,3 @@ def _end_of(model):
         origins = [getattr(layer, "origin", None) for layer in model.layers if is_head]
         return ("linear" if is_of_keras else None), next(filter(None, origins), None)
     return None, None
-
-
-def known_of_end(model, name):
-    """An attribute of a model, such as its class names, or of the one inside that it ends with."""
-    value = getattr(model, name, None)
-    return getattr(_end_of(model)[1], name, None) if value is None else value

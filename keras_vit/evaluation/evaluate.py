@@ -14,7 +14,7 @@ from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
 from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
-from keras_vit.heads import errors_of, for_each, heads_of, of_head
+from keras_vit.heads import errors_of, for_each, heads_of, known_of_end, of_head
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 
@@ -157,7 +157,7 @@ def _report(
     of_data = of_head(getattr(data, "class_names", None), head)
     counts = reading.counts(outputs.shape[1])
     class_names_of(counts, of_data)  # or the data has other classes than the model
-    names = class_names_of(counts, class_names, getattr(model, "class_names", None), of_data)
+    names = class_names_of(counts, class_names, known_of_end(model, "class_names"), of_data)
     has_columns = first[1].ndim == 2 and min(first[1].shape[1], outputs.shape[1]) > 1
     is_multi_label = has_columns and reading.name == "sigmoid"
     is_multi_label &= of_head(getattr(data, "problem", None), head) != "single_label"
