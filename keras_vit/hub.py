@@ -175,7 +175,7 @@ def push_to_hub(
     api = huggingface_hub.HfApi(endpoint=endpoint, token=token, library_name="keras_vit")
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / name
-        weights = save_weights(model, folder / FILES[format], format, force)
+        weights = save_weights(model, folder / FILES[format], format, force, card=True)
         card = {"name": name, **card, "file": weights, "repository": repository}
         model_card(model, folder / CARD, **card)
         with _plain_errors(repository):

@@ -269,22 +269,3 @@ def _reading_inside(model):
             "'sigmoid' or 'values', or pass reading=..."
         )
     return readings[0] if passing else None
-
-
-def known_of_end(model, name):
-    """An attribute of a model, such as its class names, or of the networks that it ends with.
-
-    Raises:
-        ValueError: these networks have different ones.
-    """
-    if (value := getattr(model, name, None)) is not None:
-        return value
-    values, passing = inside(model, name)
-    values = {tuple(value): value for value in values if value is not None and passing}
-    if len(values) > 1:
-        raise ValueError(
-            f"The networks inside {model.name!r} must have the same {name}, in one order. "
-            f"Received: {' and '.join(f'{value!r:.80}' for value in values.values())}; set "
-            f"model.{name} to those of its outputs."
-        )
-    return next(iter(values.values()), None)

@@ -138,7 +138,17 @@ class Pipeline(batches.KerasBatches):
     units = None  # of the values to estimate, see `keras_vit.data.units`
 
     def __init__(
-        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
+        self,
+        source: Any,
+        recipe: Any,
+        split: str,
+        *,
+        batch_size: int,
+        training: bool,
+        seed: int,
+        channels: int,
+        threads: int,
+        workers: int,
     ):
         super().__init__()
         self.source, self.split, self.rows = source, split, source.rows(split)

@@ -171,6 +171,16 @@ def prepares_bytes(model):
     return hasattr(model, "preprocessing") or network_of_images(model, False) is not None
 
 
+def owner_of_images(model):
+    """The model, or the network in it, that says how the images of the model are prepared."""
+    if hasattr(model, "preprocessing") or not getattr(model, "built", False):
+        return model
+    try:
+        return network_of_images(model, required=False) or model
+    except Exception:  # a model of the user's, which may refuse any image, is judged where it runs
+        return model
+
+
 def network_of_images(model, required=True):
     """The network inside of a model that says how images are prepared, or `None` for none inside.
 

@@ -15,7 +15,7 @@ from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
 from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
-from keras_vit.heads import errors_of, for_each, heads_of, of_head
+from keras_vit.heads import errors_of, for_each, heads_of, known_of_end, of_head
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 
@@ -157,7 +157,7 @@ def _report(
     reading = reading_of(model, reading, from_logits, outputs.shape[1]).decided(outputs)
     of_data = of_head(getattr(data, "class_names", None), head)
     problem = of_head(getattr(data, "problem", None), head)
-    known = getattr(model, "class_names", None) if class_names is None else class_names
+    known = known_of_end(model, "class_names") if class_names is None else class_names
     counts = reading.counts(outputs.shape[1])
     names = class_names_of(counts, known, of_data)
     numbers, is_answer = None, problem == "multi_label" and len(counts) > 1  # of a single sigmoid

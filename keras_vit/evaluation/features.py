@@ -16,6 +16,7 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import (
     input_of,
     list_images,
+    owner_of_images,
     prepares_bytes,
     preprocess,
     preprocess_readable,
@@ -121,7 +122,8 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     """
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
-    compare_images(model, data)
+    owner = owner_of_images(model)
+    compare_images(model, data, owner=owner)
     heads = heads_of(model)
     batches, total = _batches(data, positive_int(batch_size, "batch_size"), model, heads)
     if steps is not None:
@@ -155,7 +157,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
             part = images[start : start + size]
             filled = np.resize(part, (size, *part.shape[1:]))  # by repeating images
             with one_look(looked), one_at_a_time(model):
-                look(model, "predict", filled)
+                look(model, "predict", filled, owner)
                 outputs = split(model.predict_on_batch(filled), heads, model.name)
             parts.append({head: to_array(x)[: len(part)] for head, x in outputs.items()})
         outputs = {h: np.concatenate([part[h] for part in parts])[known[h]] for h in labels}

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.preprocess import input_of, preprocess
 from keras_vit.exports.formats import FORMATS, LEAST_SIDE, is_installed, quiet
-from keras_vit.heads import errors_of, heads_of, split
+from keras_vit.heads import errors_of, heads_of, known_of_end, split
 from keras_vit.models import BiTVariant
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import Preprocessing
@@ -74,7 +74,8 @@ def served(model, takes_pixels):
     else:
         images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
         x = model(images)
-    heads, names = heads_of(model), getattr(model, "class_names", None)
+    heads = heads_of(model)
+    names = {h: known_of_end(one, "class_names") for h, one in (heads or {None: model}).items()}
     outputs, ends = split(x, heads, model.name), {}
     for head, one in (heads or {None: model}).items():
         with errors_of(head):
@@ -87,8 +88,8 @@ def served(model, takes_pixels):
         "image_size": json.dumps(size),
         "preprocessing": json.dumps(preprocessing.to_config()),
     }
-    if names:
-        texts["class_names"] = json.dumps(names)
+    if any(names.values()):
+        texts["class_names"] = json.dumps(names if heads else names[None])
     if heads:  # each output has the name of its last layer
         outputs = {head: keras.layers.Identity(name=head)(y) for head, y in outputs.items()}
         for name in ("output", "reading"):

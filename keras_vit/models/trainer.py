@@ -39,20 +39,23 @@ def one_look(seen=None):
         _SEEN.reset(token)
 
 
-def look(model, step, x):
+def look(model, step, x, owner=None):
     """Warns of the values of arrays of images, unless the call has looked for this step before.
 
-    Nothing happens where a model has no `preprocessing`, or `x` holds no arrays, but yields them.
+    `owner`, a network in the model, may have the `preprocessing` instead. Nothing happens where
+    neither has one, or `x` holds no arrays, but yields them.
     """
     arrays = [each for each in keras.tree.flatten(x) if getattr(each, "ndim", 0) > 2]
-    seen, preprocessing = _SEEN.get(), getattr(model, "preprocessing", None)
+    seen, preprocessing = _SEEN.get(), getattr(owner or model, "preprocessing", None)
     if arrays and preprocessing and seen is not None and (id(model), step) not in seen:
         warned = preprocessing.warn_of_values(arrays[0], model.name)
         seen.update((id(model), each) for each in (STEPS if warned else [step]))
 
 
-def compare_images(model, data, training=False):
+def compare_images(model, data, training=False, owner=None):
     """Warns of data whose images are normalised otherwise than the weights of a model want them.
+
+    `owner`, a network in the model, may have the `preprocessing` instead.
 
     In training the model, or its part that is trained (`student`, `encoder`), gets the
     `preprocessing` of the data, as later images must be like those of its training.
@@ -63,7 +66,8 @@ def compare_images(model, data, training=False):
     given = getattr(data, "preprocessing", None)
     if not isinstance(given, Preprocessing):
         return
-    wanted = getattr(model, "preprocessing", None) or given
+    owner = owner or model
+    wanted = getattr(owner, "preprocessing", None) or given
     if wanted.differs(given):
         text = (
             f"The images of {getattr(data, 'name', 'the data')} are not normalised as {model.name} "
@@ -72,7 +76,7 @@ def compare_images(model, data, training=False):
         if hasattr(model, "teacher_preprocessing"):
             raise ValueError(f"{text}Make the Distiller with preprocessing=data.preprocessing.")
         # That of a new model says nothing yet.
-        if getattr(model, "weights_from", None) or wanted != Preprocessing():
+        if getattr(owner, "weights_from", None) or wanted != Preprocessing():
             text += "Make the pipeline with model=model, or with recipe.for_weights(model)"
             if training:
                 text += "; training goes on with the data's, which the model keeps."

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import pair
+from keras_vit.heads import known_of_end
 from keras_vit.layers import kernels
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.trainer import Trainer
@@ -234,7 +235,7 @@ def _check_fit(student, teacher, teacher_size):
             "The teacher must give one value for each class of the student. Received: "
             f"{teacher.name!r} with outputs {outputs}, {student.name!r} with {logits[0][1:]}."
         )
-    names = [getattr(model, "class_names", None) for model in (student, teacher)]
+    names = [known_of_end(model, "class_names") for model in (student, teacher)]
     if None not in names and tuple(names[0]) != tuple(names[1]):
         of_student, of_teacher = next(pair for pair in zip(*names) if pair[0] != pair[1])
         raise ValueError(

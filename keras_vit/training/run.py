@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from keras_vit import distribution
+from keras_vit.data.preprocess import owner_of_images
 from keras_vit.models.trainer import look
 from keras_vit.text import visible
 from keras_vit.training import checkpoint, ema, feed, same_run
@@ -209,7 +210,8 @@ class Run:
         batches = feed.batches(self.model, self.local_data, start, progress.total)
         self.example = next(batches)
         self.batches = itertools.chain([self.example], batches)  # the first is read once
-        look(self.model, "train", keras.utils.unpack_x_y_sample_weight(self.example)[0])
+        images = keras.utils.unpack_x_y_sample_weight(self.example)[0]
+        look(self.model, "train", images, owner_of_images(self.model))
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
         length = {"steps": progress.total_updates, "steps_per_epoch": progress.per_epoch}

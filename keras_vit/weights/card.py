@@ -16,8 +16,7 @@ from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
 from keras_vit.weights.card_metadata import Contents, further_layers, metadata
 from keras_vit.weights.files import read_json
-from keras_vit.weights.load import read_file
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.load import read_back, unlike
 
 PAPERS = {
     "VisionTransformer": "Vision Transformer "
@@ -247,28 +246,20 @@ def _settings(about):
 
 def _what_the_file_lacks(model, file):
     """Arguments of `from_checkpoint`, lines after it, and a remark, for what a file cannot say."""
-    v, remark = model.variant, ""
-    fields = {**dataclasses.asdict(v), "image_size": model.image_size}
-    unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
-    for names in ([], ["image_size"], ["image_size", *unusual]):
-        try:
-            read = read_file(file, {name: fields[name] for name in names})
-            break
-        except CheckpointError:  # which asks for what is not in the file
-            remark = "The file alone does not say all of its architecture.\n\n"
-    else:
+    read, given = read_back(file, model)
+    remark = "The file alone does not say all of its architecture.\n\n"
+    if read is None:
         return [], [], remark + "Give the arguments above that the error asks for.\n\n"
-    compared = [*marked(type(v), "compared"), "image_size"]
-    names += [n for n in compared if read.arguments.get(n, fields[n]) != fields[n]]
+    remark = remark if given else ""
+    compared = [*marked(type(model.variant), "compared"), "image_size"]
+    fields = {**dataclasses.asdict(model.variant), "image_size": model.image_size}
+    given |= {n: fields[n] for n in compared if read.arguments.get(n, fields[n]) != fields[n]}
     lines = []
-    if read.preprocessing != model.preprocessing:
-        lines.append(f"model.preprocessing = keras_vit.{model.preprocessing!r}")
-    if model.class_names and read.class_names != tuple(model.class_names):
-        few = len(model.class_names) <= MOST_NAMES
-        lines.append(f"model.class_names = {tuple(model.class_names) if few else '...'!r}")
-    if model.reading not in (None, read.reading):
-        lines.append(f"model.reading = {model.reading!r}")
-    return [f"{name}={fields[name]!r}" for name in dict.fromkeys(names)], lines, remark
+    for name, (value, _) in unlike(model, read).items():
+        few = name != "class_names" or len(value) <= MOST_NAMES
+        value = f"keras_vit.{value!r}" if name == "preprocessing" else repr(value if few else "...")
+        lines.append(f"model.{name} = {value}")
+    return [f"{name}={value!r}" for name, value in given.items()], lines, remark
 
 
 def _code(*lines):

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_vit.heads import heads_of
+from keras_vit.heads import heads_of, known_of_end
 from keras_vit.models.backbone import check_model, outside
 from keras_vit.models.bit import BiT
 from keras_vit.models.classifier import changed_layers
-from keras_vit.outputs import known_of_end, reading_of
+from keras_vit.outputs import reading_of
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.weights import catalog
 

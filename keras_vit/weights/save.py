@@ -1,5 +1,6 @@
 """Models as checkpoints that other libraries open: Google npz, timm, Hugging Face."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
+from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import (
     aimv2,
     bit,
@@ -25,6 +27,7 @@ from keras_vit.weights.formats import (
     timm_writing,
     vision_towers,
 )
+from keras_vit.weights.load import read_back, unlike
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
@@ -80,7 +83,8 @@ def save_weights(
         force: whether to write what the other library would compute otherwise, too. Another
             epsilon of its norms is only warned of.
         card: whether to write the model card of what the model itself knows, too, as README.md in
-            the folder of the weights. `keras_vit.model_card` writes one that says more.
+            the folder of the weights. `keras_vit.model_card` writes one that says more. Without a
+            card, a warning tells what of images and outputs the file cannot say.
         dtype: what the weights are rounded to; `None` for float32, and float64 of a model in it.
             `"float16"` and `"bfloat16"` halve the file; npz has no place for bfloat16.
 
@@ -130,6 +134,8 @@ def save_weights(
 
             weights = drafts if is_folder else drafts / file.name
             write_text(drafts / "README.md", str(make_card(model, weights, format=format)))
+    if not card:  # which says it
+        _warn_of_losses(model, path, arrays, beside, format)
     return path
 
 
@@ -196,6 +202,31 @@ def _obstacles(model, format):
     if any(variable.name == "kernel_scale" for variable in model.weights):
         hard.append("quantised layers, for which model.save(...) is")
     return hard + family.not_storable(model), family.not_computable(model)
+
+
+def _warn_of_losses(model, path, arrays, beside, format):
+    """Warns of what the files written say otherwise of images and outputs than the model."""
+    configs = (beside.get(name, {}) for name in ("config.json", "preprocessor_config.json"))
+    written = Contents(path, arrays, *map(json.loads, map(json.dumps, configs)))
+    checkpoint, _ = read_back(written, model)
+    if checkpoint is None:
+        return
+    pairs = unlike(model, checkpoint)
+    pairs.pop("class_names", None)
+    texts = []
+    if "preprocessing" in pairs:
+        wanted, taken = map(dataclasses.asdict, pairs.pop("preprocessing"))
+        fields = [name for name in wanted if wanted[name] != taken[name]]
+        texts += [(f"preprocessing.{name}", wanted[name], taken[name]) for name in fields]
+    texts += [(name, *values) for name, values in pairs.items()]
+    if texts:
+        lost = ", ".join(f"{name}={x!r} (read as {read!r})" for name, x, read in texts)
+        warnings.warn(
+            f"Not all that {model.name!r} says of images and outputs has a place in the format "
+            f"{format!r}. Received: {lost}. Set it anew after reading {path.name!r} (card=True "
+            "writes the lines for it), or keep the model with model.save(...).",
+            stacklevel=3,
+        )
 
 
 def _canonical_arrays(model):

@@ -180,6 +180,35 @@ def test_data_and_weights_that_contradict_each_other(folder, tmp_path):
     refuses(r"preprocessing=data\.preprocessing", distiller.fit, data, verbose=0)
 
 
+@pytest.mark.parametrize("name", ["a call", "scaled within", "of two that differ"])
+def test_a_model_around_a_network_wants_the_images_of_the_network(folder, tmp_path, name):
+    """What is scaled on the way, and what networks disagree about, nothing is said of."""
+    network, other = model_of(DINO), model_of(preprocessing.SIGLIP)
+    x = keras.Input(network.input_shape[1:])
+    outputs = {
+        "a call": lambda: network(x),
+        "scaled within": lambda: network(keras.layers.Rescaling(3.0)(x)),
+        "of two that differ": lambda: keras.layers.Average()([network(x), other(x)]),
+    }
+    model = keras.Model(x, outputs[name]())
+    test, floats = pipeline(folder, recipe_for(), "test"), np.full((2, *x.shape[1:]), 255.0)
+    train, told = pipeline(folder, recipe_for()), []
+    recipe_for().compile(model)
+    for run in (
+        lambda: evaluation.evaluate(model, test),
+        lambda: evaluation.evaluate(model, (floats, [0, 1])),
+        lambda: evaluation.embed(model, floats.astype("float32")),
+        lambda: training.fit(model, train, tmp_path / "run", steps=1, curves=False),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run()
+        texts = (str(each.message) for each in caught)
+        told.append(sum("normalised as" in text or "wants values" in text for text in texts))
+    assert told == [name == "a call"] * 4
+    assert model.preprocessing == train.preprocessing
+
+
 def test_a_recipe_takes_the_size_of_the_model_and_keeps_its_file():
     recipe = recipes.own_images(131, 3)
     made = recipe.for_weights(model_of(DINO))

@@ -253,7 +253,11 @@ def test_many_classes_have_no_confusion_matrix_unless_asked_for(model, data, mon
         (lambda x: (127.5 * (x + 1)).astype("uint8"), None),  # preprocessed
     ],
 )
-def test_a_warning_of_values_that_the_model_was_not_trained_on(model, data, change, warns):
+@pytest.mark.parametrize("wraps", [False, True])
+def test_a_warning_of_values_that_the_model_was_not_trained_on(model, data, change, warns, wraps):
+    if wraps:
+        x = keras.Input(model.input_shape[1:])
+        model = keras.Model(x, tiny_vit(num_classes=CLASSES)(x))
     images_ = np.interp(data[0], (data[0].min(), data[0].max()), (-1, 1)).astype("float32")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -4,7 +4,9 @@ import errno
 import itertools
 import json
 import os
+import re
 import shutil
+import warnings
 
 import keras
 import numpy as np
@@ -74,6 +76,77 @@ def test_label_names_of_timm(tmp_path, case):
     for found, read in ((names, tuple(names)), (names[1:], None), ({"1": "class 1"}, None)):
         config.write_text(json.dumps({**said, "label_names": found}))
         assert keras_vit.from_checkpoint(folder).class_names == read
+
+
+BY_PILLOW = {"interpolation": "bicubic", "library": "pillow"}
+LOSSES = {  # of pixels and reading: format -> what the warning says
+    "another mean": (
+        {"preprocessing": keras_vit.Preprocessing(mean=(0.3, 0.4, 0.5), **BY_PILLOW)},
+        {
+            "google": r"preprocessing\.mean=\(0\.3, 0\.4, 0\.5\) \(read as \(0\.5, 0\.5, 0\.5\)\)",
+            "timm": None,
+            "huggingface": None,  # whose resize without a crop is Pillow's, too
+        },
+    ),
+    "TensorFlow's resize": (
+        {"preprocessing": keras_vit.preprocessing.GOOGLE},
+        {
+            "google": None,
+            "timm": r"Received: preprocessing\.library='tensorflow' \(read as 'pillow'\)\. Set",
+            "huggingface": r"preprocessing\.library='tensorflow' \(read as 'transformers'\)",
+        },
+    ),
+    "a part of the crop": (
+        {"preprocessing": keras_vit.preprocessing.TIMM},
+        {"google": r"crop_fraction=0\.9", "timm": None, "huggingface": r"crop_fraction=0\.9 "},
+    ),
+    "a sigmoid": (
+        {"reading": "sigmoid", "preprocessing": keras_vit.Preprocessing(**BY_PILLOW)},
+        {"google": r"reading='sigmoid' \(read as 'softmax'\)", "timm": None, "huggingface": None},
+    ),
+    "values": (
+        {"reading": "values", "preprocessing": keras_vit.preprocessing.GOOGLE},
+        {"google": r"reading='values'", "timm": "library", "huggingface": "library"},
+    ),
+    "nothing": (
+        {"reading": "softmax", "class_names": ("bird", "cat", "dog")},
+        {"google": None},  # that npz files have no names is known
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name, format", [(name, format) for name, (_, texts) in LOSSES.items() for format in texts]
+)
+def test_what_a_format_cannot_say_of_pixels_and_outputs(tmp_path, name, format):
+    """A warning lists it; where none does, the copy predicts what the model does."""
+    (attributes, texts), model = LOSSES[name], model_of({})
+    for attribute, value in attributes.items():
+        setattr(model, attribute, value)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        path = keras_vit.save_weights(model, tmp_path / FORMATS[format])
+    told = [str(each.message) for each in told if "has a place" in str(each.message)]
+    assert len(told) == bool(texts[format]) and re.search(texts[format] or "", *told or [""])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # a card has the lines
+        keras_vit.save_weights(model, tmp_path / "card" / path.name, card=True)
+    copy = keras_vit.from_checkpoint(path, image_size=SIZE)
+    noise = np.random.default_rng(0).integers(0, 256, (4, 50, 61, 3), "uint8")
+    expected, received = (
+        [sorted(each[1:] for each in image) for image in keras_vit.predict(m, noise)]
+        for m in (model, copy)
+    )
+    assert np.allclose(received, expected, atol=1e-5) == (not told)
+
+
+def test_grey_images_lose_nothing(tmp_path, recwarn):
+    model = tiny_vit(channels=1)
+    model.preprocessing = keras_vit.preprocessing.GOOGLE
+    keras_vit.save_weights(model, tmp_path / "model.npz")
+    model.preprocessing = model.preprocessing.for_channels(1)
+    keras_vit.save_weights(model, tmp_path / "model.npz")
+    assert not [each for each in recwarn if "has a place" in str(each.message)]
 
 
 def two_models():
