@@ -125,7 +125,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
 
     Raises:
         ValueError: nothing says how a single output or a head is read, the models inside are read
-            differently, a softmax is to be taken of one output, the model ends with another function than the reading, or it has several heads.
+            differently, a softmax is to be taken of one output, the model ends with another
+            function than the reading, or it has several heads.
     """
     check_one_head(model, "Reading its outputs at once")
     check_choice("reading", reading, (*READINGS, None))
