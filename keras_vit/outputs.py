@@ -113,7 +113,7 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     The first of these decides: `reading`; `model.reading`, which a `Classifier` saves, takes from
     the loss that it is compiled with, and may have from the config of its weights; a softmax or a
     sigmoid at the end of the model; its compiled loss; the record of the model inside that it ends
-    with. Several of these must agree, and what no layer is known for may follow only a softmax.
+    with. Several of these must agree, and only a softmax may be followed by an unknown layer.
     Otherwise two outputs or more are logits of a softmax; of one of several heads nothing is
     assumed, as heads are seldom alike.
 
@@ -124,8 +124,9 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
         outputs: their number; by default that of `model.output_shape`.
 
     Raises:
-        ValueError: nothing says how a single output or a head is read, a softmax is to be taken of
-            one, the model ends with another function than the reading, or it has several heads.
+        ValueError: nothing says how a single output or a head is read, the models inside are read
+            differently, a softmax is to be taken of one output, the model ends with another
+            function than the reading, or it has several heads.
     """
     check_one_head(model, "Reading its outputs at once")
     check_choice("reading", reading, (*READINGS, None))
