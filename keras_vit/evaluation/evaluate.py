@@ -157,7 +157,8 @@ def _report(
     of_data = of_head(getattr(data, "class_names", None), head)
     counts = reading.counts(outputs.shape[1])
     class_names_of(counts, of_data)  # or the data has other classes than the model
-    names = class_names_of(counts, class_names, known_of_end(model, "class_names"), of_data)
+    known = known_of_end(model, "class_names") if class_names is None else class_names
+    names = class_names_of(counts, known, of_data)
     has_columns = first[1].ndim == 2 and min(first[1].shape[1], outputs.shape[1]) > 1
     is_multi_label = has_columns and reading.name == "sigmoid"
     is_multi_label &= of_head(getattr(data, "problem", None), head) != "single_label"
