@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from keras_vit.heads import heads_of, map_heads
+from keras_vit.heads import heads_of, known_of_end, map_heads
 from keras_vit.outputs import reading_of_loss
 
 
@@ -86,7 +86,7 @@ def check_classes(model, data, validation=None):
                 "model that learns others gets their names as model.class_names)."
             )
 
-    map_heads(check, names, getattr(model, "class_names", None), problem, "the model")
+    map_heads(check, names, known_of_end(model, "class_names"), problem, "the model")
     others = getattr(validation, "class_names", None)
     map_heads(check, others, names, problem, "the training data")
 

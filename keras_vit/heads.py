@@ -146,7 +146,10 @@ def known_of_end(model, name):
     """`class_names` or `label_set` of a model, or of the network inside whose classes it gives.
 
     These are classes in the same places: nothing but activations and arithmetic follows the
-    network. Where several networks are put together, all that say it must say the same.
+    network.
+
+    Raises:
+        ValueError: networks that are put together have different ones.
     """
     value = getattr(model, name, None)
     if value is not None or hasattr(model, "num_classes"):
@@ -169,7 +172,13 @@ def known_of_end(model, name):
         if values and not is_joined:
             break
     values = {value if isinstance(value, str) else tuple(value) for value in values if value}
-    if len(values) != 1:
+    if len(values) > 1:
+        raise ValueError(
+            f"The networks inside {model.name!r} must have the same {name}, in one order. "
+            f"Received: {' and '.join(f'{value!r:.80}' for value in sorted(values))}; set "
+            f"model.{name} to those of its outputs."
+        )
+    if not values:
         return None
     value, outputs = values.pop(), model.output_shape[-1]
     counts = (1, 2) if outputs == 1 else (outputs,)  # a single sigmoid may name its two classes

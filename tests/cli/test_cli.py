@@ -219,15 +219,6 @@ def test_convert_there_and_back(capsys, folder, tmp_path):
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-def test_convert_tells_what_the_format_cannot_say(capsys, folder, tmp_path):
-    model = open_model(str(folder / "run"))
-    model.preprocessing = keras_vit.preprocessing.GOOGLE
-    model.save(tmp_path / "model.keras")
-    for target, is_told in (("a.npz", False), ("b.safetensors", True), ("c.keras", False)):
-        code, _, told = run(capsys, "convert", tmp_path / "model.keras", tmp_path / target)
-        assert code == 0 and ("library='tensorflow' (read as 'pillow')" in told) == is_told
-
-
 def test_convert_is_told_what_a_file_does_not_say(capsys, folder, tmp_path):
     run(capsys, "convert", folder / "run", tmp_path / "a.safetensors")
     (tmp_path / "config.json").unlink()

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+import keras_vit
 from keras_vit_cli import main
 from keras_vit_cli.models import open_model
 from tests.cli.test_cli import run
@@ -46,3 +47,12 @@ def test_convert_to_half_precision(capsys, tmp_path):
     assert target.read_bytes() == open(packaged, "rb").read()
     code, _, error = run(capsys, "convert", "digits", tmp_path / "a.keras", "--dtype", "float16")
     assert code == 1 and "leave --dtype out" in error
+
+
+def test_convert_tells_what_the_format_cannot_say(capsys, tmp_path):
+    model = keras_vit.from_checkpoint("digits")
+    model.preprocessing = keras_vit.preprocessing.GOOGLE
+    model.save(tmp_path / "model.keras")
+    for target, is_told in (("a.npz", False), ("b.safetensors", True), ("c.keras", False)):
+        code, _, told = run(capsys, "convert", tmp_path / "model.keras", tmp_path / target)
+        assert code == 0 and ("library='tensorflow' (read as 'pillow')" in told) == is_told
