@@ -197,7 +197,8 @@ OPTIONS = [
 def test_config_round_trip(options):
     model = tiny_bit(**options)
     model.preprocessing = Preprocessing(crop_fraction=0.875, resize="shortest")
-    model.class_names, model.label_set = ("a", "b", "c"), "abc"
+    model.class_names = tuple("abcdefghij"[: model.num_classes]) or None
+    model.label_set = "abc"
     model.weights_from = "BiT-M-R50x1"
     model.get_layer("root").trainable = False
     config = json.loads(json.dumps(model.get_config()))
