@@ -16,6 +16,7 @@ from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import (
     aimv2,
@@ -213,6 +214,9 @@ def _warn_of_losses(model, path, arrays, beside, format):
         return
     pairs = unlike(model, checkpoint)
     pairs.pop("class_names", None)
+    is_new = not model.weights_from and getattr(model, "optimizer", None) is None
+    if is_new and model.preprocessing == Preprocessing():
+        pairs.pop("preprocessing", None)  # that of a new model says nothing yet
     texts = []
     if "preprocessing" in pairs:
         wanted, taken = map(dataclasses.asdict, pairs.pop("preprocessing"))

@@ -121,6 +121,7 @@ LOSSES = {  # of pixels and reading: format -> what the warning says
 def test_what_a_format_cannot_say_of_pixels_and_outputs(tmp_path, name, format):
     """A warning lists it; where none does, the copy predicts what the model does."""
     (attributes, texts), model = LOSSES[name], model_of({})
+    model.weights_from = "a checkpoint"
     for attribute, value in attributes.items():
         setattr(model, attribute, value)
     with warnings.catch_warnings(record=True) as told:
@@ -138,6 +139,16 @@ def test_what_a_format_cannot_say_of_pixels_and_outputs(tmp_path, name, format):
         for m in (model, copy)
     )
     assert np.allclose(received, expected, atol=1e-5) == (not told)
+
+
+@pytest.mark.any_backend
+def test_the_default_of_a_new_model_is_no_loss(tmp_path, recwarn):
+    model = model_of({})
+    keras_vit.save_weights(model, tmp_path / "model.safetensors")
+    assert not [each for each in recwarn if "has a place" in str(each.message)]
+    model.compile("sgd", "mse")  # as before a training
+    with pytest.warns(UserWarning, match="has a place"):
+        keras_vit.save_weights(model, tmp_path / "model.safetensors")
 
 
 def test_grey_images_lose_nothing(tmp_path, recwarn):
