@@ -15,8 +15,8 @@ from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
 from keras_vit.weights.card_metadata import Contents, further_layers, metadata
-from keras_vit.weights.files import read_json
-from keras_vit.weights.load import read_back, unlike
+from keras_vit.weights.files import open_checkpoint, read_json
+from keras_vit.weights.read_back import differences, read_back
 
 PAPERS = {
     "VisionTransformer": "Vision Transformer "
@@ -246,7 +246,7 @@ def _settings(about):
 
 def _what_the_file_lacks(model, file):
     """Arguments of `from_checkpoint`, lines after it, and a remark, for what a file cannot say."""
-    read, given = read_back(file, model)
+    read, given = read_back(open_checkpoint(file), model)
     remark = "The file alone does not say all of its architecture.\n\n"
     if read is None:
         return [], [], remark + "Give the arguments above that the error asks for.\n\n"
@@ -255,7 +255,7 @@ def _what_the_file_lacks(model, file):
     fields = {**dataclasses.asdict(model.variant), "image_size": model.image_size}
     given |= {n: fields[n] for n in compared if read.arguments.get(n, fields[n]) != fields[n]}
     lines = []
-    for name, (value, _) in unlike(model, read).items():
+    for name, (value, _) in differences(model, read).items():
         few = name != "class_names" or len(value) <= MOST_NAMES
         value = f"keras_vit.{value!r}" if name == "preprocessing" else repr(value if few else "...")
         lines.append(f"model.{name} = {value}")

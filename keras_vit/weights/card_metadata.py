@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_vit.heads import heads_of, known_of_end
+from keras_vit.ends import known_of_end
+from keras_vit.heads import heads_of
 from keras_vit.models.backbone import check_model, outside
 from keras_vit.models.bit import BiT
 from keras_vit.models.classifier import changed_layers

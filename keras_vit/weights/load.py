@@ -22,12 +22,11 @@ from keras_vit.models import resize_weights as sizes
 from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
-from keras_vit.preprocessing import BY_PILLOW
 from keras_vit.variants import VARIANTS
 from keras_vit.weights import readers
 from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.assign import FITTING, LoadReport, assign
-from keras_vit.weights.files import Contents, open_checkpoint
+from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats import peft
 from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import local_path, locate
@@ -146,12 +145,12 @@ def read(weights, known, prefix=None):
 
 
 def read_file(path, known, prefix=None):
-    """The `CanonicalCheckpoint` of a file or folder; `known` and `prefix` are as in `read`.
+    """The `CanonicalCheckpoint` of a file or folder; `known` and `prefix` are as in `read`."""
+    return read_contents(open_checkpoint(path), known, prefix)
 
-    Instead of a path, its `Contents` may be given.
-    """
-    # Name in the file -> array, and the JSON files beside it.
-    contents = path if isinstance(path, Contents) else open_checkpoint(path)
+
+def read_contents(contents, known, prefix=None):
+    """As `read_file`, of its `Contents`: name in the file -> array, and the JSON beside it."""
     path = contents.path
     contents = peft.merge_adapter(contents, readers.FAMILIES)  # of LoRA, if it is one
     with naming(path):
@@ -167,44 +166,6 @@ def read_file(path, known, prefix=None):
         checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
     checkpoint.path = str(path)
     return checkpoint
-
-
-def read_back(file, model):
-    """The checkpoint that was written of a model, and the arguments that reading it asks for.
-
-    Of these as few are given as the file needs: no checkpoint where it asks for others yet.
-    """
-    v = model.variant
-    fields = {**dataclasses.asdict(v), "image_size": model.image_size}
-    unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
-    for names in ([], ["image_size"], ["image_size", *unusual]):
-        given = {name: fields[name] for name in names}
-        try:
-            return read_file(file, given), given
-        except CheckpointError:  # which asks for what is not in the file
-            continue
-    return None, {}
-
-
-def unlike(model, checkpoint):
-    """What a checkpoint that was written of a model tells otherwise, of pixels and outputs.
-
-    A dict {attribute: (value of the model, value that a reader takes)}.
-    """
-    pairs, recipes = {}, (model.preprocessing, checkpoint.preprocessing)
-    wanted, taken = (each.for_channels(model.channels) for each in recipes)
-    is_whole = (wanted.resize, wanted.crop_fraction) == ("squash", 1)
-    if is_whole and {wanted.library, taken.library} == {*BY_PILLOW}:  # they differ in crops alone
-        taken = dataclasses.replace(taken, library=wanted.library)
-    if wanted != taken:
-        pairs["preprocessing"] = wanted, taken
-    read = checkpoint.reading or ("softmax" if model.num_classes > 1 else None)
-    if model.reading not in (None, read):
-        pairs["reading"] = (model.reading, read)
-    names = model.class_names and tuple(model.class_names)
-    if names and checkpoint.class_names != names:
-        pairs["class_names"] = (names, checkpoint.class_names)
-    return pairs
 
 
 def computed_positions(row):

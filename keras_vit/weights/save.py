@@ -1,6 +1,5 @@
 """Models as checkpoints that other libraries open: Google npz, timm, Hugging Face."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -16,8 +15,6 @@ from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import (
     aimv2,
     bit,
@@ -28,8 +25,8 @@ from keras_vit.weights.formats import (
     timm_writing,
     vision_towers,
 )
-from keras_vit.weights.load import read_back, unlike
 from keras_vit.weights.model_arguments import POSITION
+from keras_vit.weights.read_back import warn_of_changes
 from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
@@ -136,7 +133,7 @@ def save_weights(
             weights = drafts if is_folder else drafts / file.name
             write_text(drafts / "README.md", str(make_card(model, weights, format=format)))
     if not card:  # which says it
-        _warn_of_losses(model, path, arrays, beside, format)
+        warn_of_changes(model, path, arrays, beside, format)
     return path
 
 
@@ -203,34 +200,6 @@ def _obstacles(model, format):
     if any(variable.name == "kernel_scale" for variable in model.weights):
         hard.append("quantised layers, for which model.save(...) is")
     return hard + family.not_storable(model), family.not_computable(model)
-
-
-def _warn_of_losses(model, path, arrays, beside, format):
-    """Warns of what the files written say otherwise of images and outputs than the model."""
-    configs = (beside.get(name, {}) for name in ("config.json", "preprocessor_config.json"))
-    written = Contents(path, arrays, *map(json.loads, map(json.dumps, configs)))
-    checkpoint, _ = read_back(written, model)
-    if checkpoint is None:
-        return
-    pairs = unlike(model, checkpoint)
-    pairs.pop("class_names", None)
-    is_new = not model.weights_from and getattr(model, "optimizer", None) is None
-    if is_new and model.preprocessing == Preprocessing():
-        pairs.pop("preprocessing", None)  # that of a new model says nothing yet
-    texts = []
-    if "preprocessing" in pairs:
-        wanted, taken = map(dataclasses.asdict, pairs.pop("preprocessing"))
-        fields = [name for name in wanted if wanted[name] != taken[name]]
-        texts += [(f"preprocessing.{name}", wanted[name], taken[name]) for name in fields]
-    texts += [(name, *values) for name, values in pairs.items()]
-    if texts:
-        lost = ", ".join(f"{name}={x!r} (read as {read!r})" for name, x, read in texts)
-        warnings.warn(
-            f"Not all that {model.name!r} says of images and outputs has a place in the format "
-            f"{format!r}. Received: {lost}. Set it anew after reading {path.name!r} (card=True "
-            "writes the lines for it), or keep the model with model.save(...).",
-            stacklevel=3,
-        )
 
 
 def _canonical_arrays(model):

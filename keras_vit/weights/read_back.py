@@ -1,0 +1,76 @@
+"""Reads what was written of a model, and tells what of its images and outputs is lost there."""
+
+import dataclasses
+import json
+import warnings
+
+from keras_vit.preprocessing import BY_PILLOW, Preprocessing
+from keras_vit.weights.files import Contents
+from keras_vit.weights.load import read_contents
+from keras_vit.weights.reading import CheckpointError
+
+
+def read_back(contents, model):
+    """The checkpoint in the `Contents` written of a model, and the arguments that it asks for.
+
+    Of these as few are given as the file needs: no checkpoint where it asks for others yet.
+    """
+    v = model.variant
+    fields = {**dataclasses.asdict(v), "image_size": model.image_size}
+    unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
+    for names in ([], ["image_size"], ["image_size", *unusual]):
+        given = {name: fields[name] for name in names}
+        try:
+            return read_contents(contents, given), given
+        except CheckpointError:  # which asks for what is not in the file
+            continue
+    return None, {}
+
+
+def differences(model, checkpoint):
+    """Settings of pixels and outputs that change when what was written of a model is read back.
+
+    A dict {attribute: (value of the model, value that a reader takes)}.
+    """
+    pairs, recipes = {}, (model.preprocessing, checkpoint.preprocessing)
+    wanted, taken = (each.for_channels(model.channels) for each in recipes)
+    is_whole = (wanted.resize, wanted.crop_fraction) == ("squash", 1)
+    if is_whole and {wanted.library, taken.library} == {*BY_PILLOW}:  # they differ in crops alone
+        taken = dataclasses.replace(taken, library=wanted.library)
+    if wanted != taken:
+        pairs["preprocessing"] = wanted, taken
+    read = checkpoint.reading or ("softmax" if model.num_classes > 1 else None)
+    if model.reading not in (None, read):
+        pairs["reading"] = (model.reading, read)
+    names = model.class_names and tuple(model.class_names)
+    if names and checkpoint.class_names != names:
+        pairs["class_names"] = (names, checkpoint.class_names)
+    return pairs
+
+
+def warn_of_changes(model, path, arrays, beside, format):
+    """Warns of what the files written say otherwise of images and outputs than the model."""
+    configs = (beside.get(name, {}) for name in ("config.json", "preprocessor_config.json"))
+    written = Contents(path, arrays, *map(json.loads, map(json.dumps, configs)))
+    checkpoint, _ = read_back(written, model)
+    if checkpoint is None:
+        return
+    pairs = differences(model, checkpoint)
+    pairs.pop("class_names", None)
+    is_new = not model.weights_from and getattr(model, "optimizer", None) is None
+    if is_new and model.preprocessing == Preprocessing():
+        pairs.pop("preprocessing", None)  # that of a new model says nothing yet
+    texts = []
+    if "preprocessing" in pairs:
+        wanted, taken = map(dataclasses.asdict, pairs.pop("preprocessing"))
+        fields = [name for name in wanted if wanted[name] != taken[name]]
+        texts += [(f"preprocessing.{name}", wanted[name], taken[name]) for name in fields]
+    texts += [(name, *values) for name, values in pairs.items()]
+    if texts:
+        lost = ", ".join(f"{name}={x!r} (read as {read!r})" for name, x, read in texts)
+        warnings.warn(
+            f"Not all that {model.name!r} says of images and outputs has a place in the format "
+            f"{format!r}. Received: {lost}. Set it anew after reading {path.name!r} (card=True "
+            "writes the lines for it), or keep the model with model.save(...).",
+            stacklevel=3,
+        )
