@@ -5,7 +5,8 @@ from collections import Counter
 
 import numpy as np
 
-from keras_vit.heads import heads_of, known_of_end, map_heads
+from keras_vit.ends import known_of_end
+from keras_vit.heads import heads_of, map_heads
 from keras_vit.outputs import reading_of_loss
 
 

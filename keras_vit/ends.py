@@ -10,6 +10,10 @@ _PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end a
 # Layers, operations and activations that give probabilities.
 _ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
 _ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
+# Those that leave each class in its place, whatever becomes of its number.
+_IN_PLACE = (*_PASSING, "InputLayer", "Activation", "Softmax", "Sigmoid", "LogSoftmax")
+_IN_PLACE += ("LogSigmoid", "Rescaling", "Exp", "Log", "Power", "Subtract", "Divide", "TrueDivide")
+_IN_PLACE += ("Add", "Maximum", "Minimum", "Multiply")  # of members with the same classes
 
 
 def end_of(model):
@@ -18,7 +22,7 @@ def end_of(model):
     return ends.pop() if len(ends) == 1 else None
 
 
-def _branches(model):
+def _branches(model, kept=_PASSING):
     """[(end, network inside or `None`)] of what makes outputs; whether all after them passes."""
     if hasattr(model, "preprocessing") and hasattr(model, "num_classes"):
         return [("linear", None)], True  # the head of a `Classifier`
@@ -37,7 +41,7 @@ def _branches(model):
                 part = heads.get(getattr(model, "head_name", None))
                 part = None if part is None or part.output_shape != model.output_shape else part
             branch = (None, None) if part is None else (end_of(part), part)
-        elif known and passing:
+        elif known and passing and name not in kept:
             branch = known, None
         elif is_head or (is_new and not known):
             # A graph that took the layers of a model, with its head: the first keeps its `Origin`.
@@ -45,7 +49,7 @@ def _branches(model):
             origins = [getattr(layer, "origin", None) for layer in layers if is_head]
             branch = "linear" if is_new else None, next(filter(None, origins), None)
         else:
-            passing = passing and (name in _PASSING or is_linear)
+            passing = passing and (name in kept or is_linear)
             tensors = keras.tree.flatten(getattr(part, "input", None))
             left += max(len({id(tensor) for tensor in tensors}), 1) - 1
             continue
@@ -56,16 +60,45 @@ def _branches(model):
     return branches, all_pass
 
 
-def inside(model, name):
-    """An attribute of each network that makes the outputs; whether all after them passes it on."""
-    branches, passing = _branches(model)
+def inside(model, name, kept=_PASSING):
+    """An attribute of each network that makes the outputs; whether all after them is of `kept`."""
+    branches, passing = _branches(model, kept)
     values = []
     for end, network in branches:
         value = getattr(network, name, None)
         if value is None and isinstance(network, keras.Model):
-            deeper, passes = inside(network, name)
+            deeper, passes = inside(network, name, kept)
             values, passing = values + deeper, passing and passes
         else:
             is_read = name == "reading" and network is None and end != "linear"
             values.append(end if is_read else value)
     return values, passing
+
+
+def known_of_end(model, name):
+    """`class_names` or `label_set` of a model, or of the network inside whose classes it gives.
+
+    These are classes in the same places: nothing but activations and arithmetic follows the
+    network.
+
+    Raises:
+        ValueError: networks that are put together have different ones.
+    """
+    value = getattr(model, name, None)
+    if value is not None or hasattr(model, "num_classes"):
+        return value
+    values, is_in_place = inside(model, name, _IN_PLACE)
+    values = {value if isinstance(value, str) else tuple(value) for value in values if value}
+    if not is_in_place:
+        return None
+    if len(values) > 1:
+        raise ValueError(
+            f"The networks inside {model.name!r} must have the same {name}, in one order. "
+            f"Received: {' and '.join(f'{value!r:.80}' for value in sorted(values))}; set "
+            f"model.{name} to those of its outputs."
+        )
+    if not values:
+        return None
+    value, outputs = values.pop(), model.output_shape[-1]
+    counts = (1, 2) if outputs == 1 else (outputs,)  # a single sigmoid may name its two classes
+    return value if name != "class_names" or len(value) in counts else None

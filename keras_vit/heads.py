@@ -12,12 +12,6 @@ import keras
 _OF_HEADS = ("reading", "class_names", "label_set")  # which may be dicts {head: value}
 _OF_IMAGES = ("preprocessing", "image_size", "channels")
 
-# Layers and operations that leave each class in its place, and those that put networks together.
-_IN_PLACE = """InputLayer Dropout Identity Reshape Flatten Cast Squeeze ExpandDims Activation
-    Softmax Sigmoid LogSoftmax LogSigmoid Rescaling Exp Log Power Subtract Divide
-    TrueDivide""".split()
-_JOINING = "Average Mean Stack Concatenate Add Maximum Minimum Multiply".split()
-
 
 def heads_of(model):
     """{name: the model of that output alone} of a model with several; {} of any other.
@@ -140,46 +134,3 @@ def errors_of(head, note=True):
         note = note and f"{{{head!r}: " not in str(error)
         text = f" (What is said for one head alone is a dict: {{{head!r}: ...}}.)" if note else ""
         raise ValueError(f"Head {head!r}: {error}{text}") from error
-
-
-def known_of_end(model, name):
-    """`class_names` or `label_set` of a model, or of the network inside whose classes it gives.
-
-    These are classes in the same places: nothing but activations and arithmetic follows the
-    network.
-
-    Raises:
-        ValueError: networks that are put together have different ones.
-    """
-    value = getattr(model, name, None)
-    if value is not None or hasattr(model, "num_classes"):
-        return value
-    values, is_joined = [], False
-    parts = model.layers if isinstance(model, keras.Sequential) else None
-    for part in reversed(parts or getattr(model, "operations", ())):
-        called = type(part).__name__
-        if isinstance(part, keras.Model):
-            if heads := heads_of(part):  # called, with outputs of the same names
-                part = heads.get(getattr(model, "head_name", None))
-            values.append(part and known_of_end(part, name))
-        elif part.name == "head" and type(part).__module__.startswith("keras_vit."):
-            # A graph that took the layers of a model: the first keeps its `Origin`.
-            origins = (getattr(layer, "origin", None) for layer in model.layers)
-            values.append(getattr(next(filter(None, origins), None), name, None))
-        elif called not in (*_IN_PLACE, *_JOINING):
-            break
-        is_joined |= called in _JOINING
-        if values and not is_joined:
-            break
-    values = {value if isinstance(value, str) else tuple(value) for value in values if value}
-    if len(values) > 1:
-        raise ValueError(
-            f"The networks inside {model.name!r} must have the same {name}, in one order. "
-            f"Received: {' and '.join(f'{value!r:.80}' for value in sorted(values))}; set "
-            f"model.{name} to those of its outputs."
-        )
-    if not values:
-        return None
-    value, outputs = values.pop(), model.output_shape[-1]
-    counts = (1, 2) if outputs == 1 else (outputs,)  # a single sigmoid may name its two classes
-    return value if name != "class_names" or len(value) in counts else None

@@ -162,6 +162,8 @@ def test_training_refuses_classes_with_other_numbers(named, tmp_path):
         refuses(r"'b' as 0, which is 1 of the training data", train, fed(), fed(("b", "a", "c")))
         wrong = pipeline(stored(("b", "c"), ("b", "c")), RECIPE, "test")
         refuses(r"'b' as 0, which is 1 of the training data", train, fed(), wrong)
+    refuses(r"Received: 'c' as 0, which is 2 of the model", named.evaluate, fed(ABC[::-1]))
+    assert len(named.evaluate(fed(), verbose=0, return_dict=True)) == 1
 
 
 def test_training_goes_on_with_the_same_names_and_without(named, tmp_path):

@@ -8,8 +8,8 @@ import pytest
 
 import keras_vit
 from keras_vit import evaluation
+from keras_vit.ends import known_of_end
 from keras_vit.exports.graph import served
-from keras_vit.heads import known_of_end
 from tests.support import refuses, tiny_vit
 from tests.test_heads import NAMES, three_heads
 

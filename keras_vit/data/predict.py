@@ -13,7 +13,8 @@ import numpy as np
 
 from keras_vit.checks import output_names, positive_int
 from keras_vit.data.preprocess import input_of, list_images, prepared
-from keras_vit.heads import check_one_head, errors_of, for_each, heads_of, known_of_end, split
+from keras_vit.ends import known_of_end
+from keras_vit.heads import check_one_head, errors_of, for_each, heads_of, split
 from keras_vit.models.trainer import one_look
 from keras_vit.outputs import reading_of
 from keras_vit.text import follow, visible

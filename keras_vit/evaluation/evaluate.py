@@ -11,11 +11,12 @@ import numpy as np
 
 from keras_vit.checks import positive_int
 from keras_vit.class_names import class_map
+from keras_vit.ends import known_of_end
 from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
 from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
-from keras_vit.heads import errors_of, for_each, heads_of, known_of_end, of_head
+from keras_vit.heads import errors_of, for_each, heads_of, of_head
 from keras_vit.outputs import reading_of
 from keras_vit.text import visible
 

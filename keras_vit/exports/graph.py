@@ -9,8 +9,9 @@ import numpy as np
 
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.preprocess import input_of, preprocess
+from keras_vit.ends import known_of_end
 from keras_vit.exports.formats import FORMATS, LEAST_SIDE, is_installed, quiet
-from keras_vit.heads import errors_of, heads_of, known_of_end, split
+from keras_vit.heads import errors_of, heads_of, split
 from keras_vit.models import BiTVariant
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import Preprocessing

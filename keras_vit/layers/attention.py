@@ -57,7 +57,7 @@ class MultiHeadSelfAttention(Layer):
         return layer
 
     def call(self, x, memory=None, bias=None, rotation=None, training=False):
-        """The paper gives `x` alone. Layers of `extensions`, and graphs in saved files, give more.
+        """Eq. 5 to 8. The paper's block gives `x` alone; the other arguments are of later models.
 
         Args:
             memory: tokens of keys and values, where these are not `x` (attention pooling).

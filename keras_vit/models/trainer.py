@@ -102,6 +102,7 @@ class Trainer:
             return super().fit(x, *args, **kwargs)
 
     def evaluate(self, x=None, *args, **kwargs):
+        check_classes(self, x)
         compare_images(self, x)
         with self._guarded("test", x):
             return super().evaluate(x, *args, **kwargs)
@@ -240,6 +241,7 @@ def _of_probabilities(metric, reading):
         metric = _METRICS.get(metric.lower().replace("_", ""), metric)
     options = {}
     if isinstance(metric, keras.metrics.Metric):
+        # Its config would give a function's name alone, which one of the user's may have, too.
         update, function = type(metric).update_state, getattr(metric, "_fn", None)
         if not _is_of_keras(update):
             return False

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import pair
-from keras_vit.heads import known_of_end
+from keras_vit.ends import known_of_end
 from keras_vit.layers import kernels
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.trainer import Trainer
