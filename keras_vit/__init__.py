@@ -38,7 +38,8 @@ from keras_vit.models import (
 from keras_vit.models.backbone import backbone
 from keras_vit.models.surgery import fold, merge_tokens, resize
 from keras_vit.preprocessing import Preprocessing
-from keras_vit.variants import VARIANTS, Variant, get_variant
+from keras_vit.variant import Variant
+from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.version import __version__
 from keras_vit.weights import (
     CheckpointError,

@@ -24,6 +24,10 @@ class ViTFields(TypedDict, total=False):
         "learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none", None
     ]
     position_at: Literal["input", "every_layer", "shared", None]
+    stem: tuple[int, ...] | None
+    stem_width: float
+    stem_numerics: Literal["google", "timm"]
+    stem_folded: bool
     interpolation: Literal[
         "align_corners",
         "bilinear",
@@ -35,10 +39,6 @@ class ViTFields(TypedDict, total=False):
     ]
     registers: int
     norm_after_pool: bool
-    stem: tuple[int, ...] | None
-    stem_width: float
-    stem_numerics: Literal["google", "timm"]
-    stem_folded: bool
     gelu: Literal["tanh", "erf"]
     qkv_bias: bool
     epsilon: float

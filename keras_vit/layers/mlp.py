@@ -7,7 +7,7 @@ from keras_vit.layers import kernels
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
-from keras_vit.variants import GELUS
+from keras_vit.variant import GELUS
 
 
 @keras.saving.register_keras_serializable("keras_vit")

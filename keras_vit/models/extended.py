@@ -19,10 +19,6 @@ from keras_vit.models.classifier import Classifier
 from keras_vit.models.vit import Network
 from keras_vit.text import brief
 
-# The options of a model: arguments of `Network`, and those that `ExtendedNetwork` adds.
-RATES = ("dropout", "attention_dropout", "stochastic_depth")
-METHODS = ("patch_dropout", "remat", "variable_size", "token_merging")
-
 
 @dataclasses.dataclass
 class ExtendedNetwork(Network):
@@ -175,27 +171,9 @@ def position_argument(v):
     return {"relative": "distances", "relative_2d": "bias"}.get(v.position)
 
 
-def make_network(origin):
-    """The network of a model: the paper's, or the extended one where it asks for more."""
-    v, options = origin.variant, origin.options
-    check_options(v, options)
-    arguments = {
-        "variant": v,
-        "grid": v.grid(origin.image_size),
-        "num_classes": origin.num_classes,
-        "head_bias": origin.head_bias,
-        "dtype": origin.dtype_policy,
-    }
-    rates = {name: options[name] for name in RATES}
-    methods = {name: options[name] for name in METHODS}
-    if v.is_extended or any(methods.values()):
-        return ExtendedNetwork(**arguments, **rates, **methods)
-    return Network(**arguments, **rates)
-
-
 def check_options(v, options):
     """Raises a ValueError where a model of a `Variant` cannot have some arguments, by name."""
-    for name in (*RATES, "patch_dropout"):
+    for name in ("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"):
         rate(options[name], name)
     is_axial, is_any_size = v.block == "axial", options["variable_size"]
     if is_any_size and (v.has_positions_in_blocks or is_axial):

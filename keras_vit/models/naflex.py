@@ -13,7 +13,8 @@ from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.models.extended import ExtendedNetwork
 from keras_vit.models.origin import Origin, argument_names
 from keras_vit.models.trainer import Trainer
-from keras_vit.variants import Variant, get_variant
+from keras_vit.variant import Variant
+from keras_vit.variants import get_variant
 from keras_vit.workarounds import own_policy
 
 # The values that fields of a `Variant` may have in a NaFlex model.

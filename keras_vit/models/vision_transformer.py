@@ -7,9 +7,11 @@ import keras
 
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names
-from keras_vit.models.extended import ExtendedClassifier, make_network
+from keras_vit.models.extended import ExtendedClassifier, ExtendedNetwork, check_options
 from keras_vit.models.origin import Origin, argument_names
-from keras_vit.variants import Variant, get_variant
+from keras_vit.models.vit import Network
+from keras_vit.variant import Variant
+from keras_vit.variants import get_variant
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -84,25 +86,40 @@ class VisionTransformer(ExtendedClassifier):
         **architecture: Unpack[ViTFields],
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
+        v = get_variant(variant, **architecture)
+        rates = {
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "stochastic_depth": stochastic_depth,
+        }
+        methods = {
+            "patch_dropout": patch_dropout,
+            "remat": remat,
+            "variable_size": bool(variable_size),
+            "token_merging": token_merging,
+        }
         origin = Origin(
             type(self),
-            get_variant(variant, **architecture),
+            v,
             image_size,
             num_classes=num_classes if include_top else 0,
             channels=channels,
             head_bias=head_bias,
             dtype_policy=dtype,
-            options={
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-                "stochastic_depth": stochastic_depth,
-                "patch_dropout": patch_dropout,
-                "remat": remat,
-                "variable_size": bool(variable_size),
-                "token_merging": token_merging,
-            },
+            options=rates | methods,
         )
-        network = make_network(origin)
+        check_options(v, origin.options)
+        arguments = {
+            "variant": v,
+            "grid": v.grid(origin.image_size),
+            "num_classes": origin.num_classes,
+            "head_bias": head_bias,
+            "dtype": origin.dtype_policy,
+        }
+        if v.is_extended or any(methods.values()):
+            network = ExtendedNetwork(**arguments, **rates, **methods)
+        else:  # that of the paper
+            network = Network(**arguments, **rates)
         images = origin.image_input(any_size=variable_size)
         super().__init__(images, network(images), origin=origin, name=name)
 

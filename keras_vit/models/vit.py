@@ -6,7 +6,7 @@ from typing import Any
 from keras_vit.layers import LayerNorm, PatchEncoder, Patches, TokenPool, TransformerBlock
 from keras_vit.layers.head import linear_head, pre_logits
 from keras_vit.layers.resnet import resnet_stages
-from keras_vit.variants import Variant
+from keras_vit.variant import Variant
 
 
 @dataclasses.dataclass

@@ -17,7 +17,7 @@ from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
 from keras_vit.recipes.heads import by_head, check_outputs, for_problem
 from keras_vit.recipes.scaling import resized, scale
 from keras_vit.text import table, unknown
-from keras_vit.variants import POOLS, POSITIONS
+from keras_vit.variant import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
 LATER = {"problem": "single_label", "draft": True, "augment_layers": ()}

@@ -11,7 +11,8 @@ from typing import Any
 import keras
 
 from keras_vit.text import table
-from keras_vit.variants import Variant, get_variant
+from keras_vit.variant import Variant
+from keras_vit.variants import get_variant
 
 TIMED = 3  # updates, after one that compiles and reads ahead
 SLOTS = {"adam": 2, "sgdm": 1}  # numbers that an optimizer keeps for one that is trained

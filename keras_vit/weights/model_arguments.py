@@ -3,7 +3,8 @@
 import math
 
 from keras_vit.checks import pair, positive_int
-from keras_vit.variants import VARIANTS, Variant, size_of
+from keras_vit.variant import Variant
+from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.reading import CheckpointError
 
 # The sources, of which the first counts most.

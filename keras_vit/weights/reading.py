@@ -9,7 +9,7 @@ from keras_vit.checks import pair, positive_int
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.bit import BiTVariant
 from keras_vit.text import abridged
-from keras_vit.variants import Variant
+from keras_vit.variant import Variant
 
 MAX_ARRAYS = 20_000  # the largest published model has 1,200
 MAX_HEADER = 8 << 20  # bytes of JSON; that of the largest published model has 0.2 MB
