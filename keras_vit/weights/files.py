@@ -52,8 +52,8 @@ def open_checkpoint(path):
     file = _file_in(path) if path.is_dir() else path
     arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
     names = ("config", "open_clip_config", "preprocessor_config", "processor_config")
-    config, open_clip, processor, pair = (read_json(file.parent / f"{n}.json") for n in names)
-    images = pair.get("image_processor")  # beside that of the texts
+    config, open_clip, processor, both = (read_json(file.parent / f"{n}.json") for n in names)
+    images = both.get("image_processor")  # beside that of the texts
     processor = processor or (images if isinstance(images, dict) else {})
     # What else a file for OpenCLIP says is not of the model that the other config describes.
     open_clip = {k: open_clip[k] for k in ("model_cfg", "preprocess_cfg") if k in open_clip}

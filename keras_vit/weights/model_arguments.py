@@ -147,20 +147,20 @@ def infer_position(canonical):
 def infer_image_size(canonical):
     """Sets `image_size`, from the number of positions where there are any."""
     arrays, arguments = canonical.arrays, canonical.arguments
-    caller, configured = arguments.caller, arguments.from_config("image_size")
-    shape, table = shape_of(arguments), relative_table(arrays)
+    table = relative_table(arrays)
     if POSITION in arrays:
         patches = arrays[POSITION].shape[1] - learned_tokens(arguments)
-        size, source, why = find_image_size(patches, shape, caller, configured)
+        size, source, why = find_image_size(patches, arguments)
     elif table is not None:
         offsets = len(table) - 3 * arguments["class_token"]
-        size, source, why = find_image_size(offsets, shape, caller, configured, of_offsets=True)
-    elif caller.get("image_size") is not None:
-        size, source, why = caller["image_size"], CALLER, UNREPORTED
-    elif configured is not None:
-        size, source, why = configured, CONFIG, None
+        size, source, why = find_image_size(offsets, arguments, of_offsets=True)
+    elif arguments.caller.get("image_size") is not None:
+        size, source, why = arguments.caller["image_size"], CALLER, UNREPORTED
+    elif (size := arguments.from_config("image_size")) is not None:
+        source, why = CONFIG, None
     else:
-        size = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
+        stride = shape_of(arguments).stride
+        size = tuple(max(round(224 / pixels), 1) * pixels for pixels in stride)
         source, why = CUSTOM, "the file has no positions: about 224 pixels, the custom"
     arguments.override(source, why, image_size=pair(size, "image_size"))
 
@@ -188,13 +188,17 @@ def grid_for(image_size, shape):
         return None
 
 
-def find_image_size(count, shape, caller, configured=None, of_offsets=False):
+def find_image_size(count, arguments, of_offsets=False):
     """The (height, width) of the image of a table of positions, its source and why it is that.
 
     The table has a row for each of `count` patches, or of the offsets between two. The caller's
-    `file_image_size` and the config's size must fit; `image_size` helps where only it fits. `shape`
-    is a `Variant` with the patch size and the stem of the file.
+    `file_image_size` and the config's size must fit; `image_size` helps where only it fits.
     """
+    caller, shape = arguments.caller, shape_of(arguments)
+    stated = (
+        (caller.get("file_image_size"), CALLER, UNREPORTED, "file_image_size"),
+        (arguments.from_config("image_size"), CONFIG, None, "its config.json"),
+    )
     what = f"The file has positions for {count} {'offsets of ' if of_offsets else ''}patches"
     side = math.isqrt(max(count, 0))
     side = (side + 1) // 2 if of_offsets else side
@@ -202,8 +206,7 @@ def find_image_size(count, shape, caller, configured=None, of_offsets=False):
     def fits(grid):
         return grid and math.prod(2 * n - 1 if of_offsets else n for n in grid) == count
 
-    given = (caller.get("file_image_size"), CALLER, UNREPORTED, "file_image_size")
-    for size, source, why, words in (given, (configured, CONFIG, None, "its config.json")):
+    for size, source, why, words in stated:
         if size is not None:
             size, grid = pair(size, "image_size"), grid_for(size, shape)
             if not fits(grid):

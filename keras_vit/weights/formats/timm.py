@@ -159,11 +159,10 @@ def give_learned_tokens_positions(canonical):
     arguments, count = canonical.arguments, canonical.arrays[POSITION].shape[1]
     learned, of_patches = sources.learned_tokens(arguments), arguments.config.get("no_embed_class")
     if of_patches is None and learned:
-        known = (sources.shape_of(arguments), arguments.caller, arguments.from_config("image_size"))
         try:
-            sources.find_image_size(count - learned, *known)
+            sources.find_image_size(count - learned, arguments)
         except CheckpointError as error:
-            size, source, _ = sources.find_image_size(count, *known)
+            size, source, _ = sources.find_image_size(count, arguments)
             if source == sources.ARRAYS and learned == 1:
                 # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
                 raise CheckpointError(
