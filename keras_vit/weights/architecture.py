@@ -7,7 +7,7 @@ from keras_vit.extensions import BIASES
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights.model_arguments import POSITION
-from keras_vit.weights.reading import CheckpointError, expect
+from keras_vit.weights.safety import CheckpointError, expect
 
 ROOT = "root/conv/kernel"
 REQUIRED = (

@@ -31,7 +31,7 @@ from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import local_path, locate
 from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
 from keras_vit.weights.prefixes import find_model
-from keras_vit.weights.reading import CheckpointError, check_architecture, naming
+from keras_vit.weights.safety import CheckpointError, check_architecture, naming
 
 
 def load_weights(

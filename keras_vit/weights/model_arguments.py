@@ -4,7 +4,7 @@ import math
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.variants import VARIANTS, Variant, size_of
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 
 # The sources, of which the first counts most.
 ORDER = ("caller", "config", "catalogue", "arrays", "custom")

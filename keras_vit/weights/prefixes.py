@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights.architecture import ROOT
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import shortened
 
 DEPTH = 8  # of dicts and wrappers in each other

@@ -7,7 +7,7 @@ import warnings
 from keras_vit.preprocessing import BY_PILLOW, Preprocessing
 from keras_vit.weights.files import Contents
 from keras_vit.weights.load import read_contents
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 
 
 def read_back(contents, model):

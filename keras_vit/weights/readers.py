@@ -18,7 +18,7 @@ from keras_vit.weights.formats import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import shortened
 
 MAX_FORMS, MAX_PREFIXES = 500, 4  # of names, and of their beginnings, that `nearest` looks at

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 
 # Text, and then a number, alternatives, or the end.
 _PIECES = re.compile(r"([^{[]*)(?:\{(\w)(\+1)?(:\d+)?\}|\[(.*?)\]|$)")

@@ -14,7 +14,7 @@ from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats.vision_towers import SIGLIP
 from keras_vit.weights.locate import local_path, locate
 from keras_vit.weights.model_arguments import shape_of
-from keras_vit.weights.reading import CheckpointError, expect
+from keras_vit.weights.safety import CheckpointError, expect
 
 KERNEL = "embeddings.patch_embedding.weight"
 # Of `Siglip2VisionConfig`, which a config does not repeat.

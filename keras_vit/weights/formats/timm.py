@@ -16,7 +16,7 @@ from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, RO
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
 from keras_vit.weights.huggingface_images import config_of
 from keras_vit.weights.model_arguments import POSITION
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import Table, key_of
 
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
