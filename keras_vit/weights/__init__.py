@@ -7,7 +7,7 @@ from keras_vit.weights.catalog import Checkpoint, checkpoints, list_weights
 from keras_vit.weights.downloads import DownloadError, cache_dir
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.load import from_checkpoint, load_weights
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.save import save_weights
 
 __all__ = [

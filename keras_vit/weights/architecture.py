@@ -7,7 +7,7 @@ from keras_vit.extensions import BIASES
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights.model_arguments import POSITION
-from keras_vit.weights.reading import CheckpointError, expect
+from keras_vit.weights.safety import CheckpointError, expect
 
 ROOT = "root/conv/kernel"
 REQUIRED = (
@@ -50,7 +50,6 @@ def architecture_of(arrays, family, optional=()):
         "registers": 0 if registers is None else registers.shape[1],
         "representation_size": representation_size,
         "num_classes": units_of(arrays, "head", inputs_of_head),
-        "qkv_bias": "block_0/attention/query/bias" in arrays,
         "norm_after_pool": False,
         "projection": projection,
         **extensions_of(arrays),
@@ -66,11 +65,10 @@ def architecture_of(arrays, family, optional=()):
 
 def extensions_of(arrays):
     """The fields of `Extensions` that canonical arrays tell; others are left to be refused."""
-    has_bias = lambda name: f"block_0/{name}/bias" in arrays  # noqa: E731
-    biased = {part for part in (*QKV, "out") if has_bias(f"attention/{part}")}
-    biased |= {"mlp"} if has_bias("mlp/dense_1") or has_bias("mlp/dense_2") else set()
-    if biased and "query" not in biased:
-        biased |= QKV
+    biased = {part for part in (*QKV, "out") if f"block_0/attention/{part}/bias" in arrays}
+    if any(f"block_0/mlp/{layer}/bias" in arrays for layer in ("dense_1", "dense_2")):
+        biased.add("mlp")
+    biases, qkv_bias = smallest_fitting(biased) if biased else ("none", False)
     pre_norm = norm_of(arrays, "pre_norm")
     return {
         "norm": norm_of(arrays, "block_0/norm_1") or "layer_norm",
@@ -83,8 +81,8 @@ def extensions_of(arrays):
         "patch_norm": norm_of(arrays, "patch_encoder/norm"),
         "pre_norm": pre_norm,
         "final_norm": "norm/gamma" in arrays,
-        # No model has other biases: as one of "all" it lacks some, which `assign` names.
-        "biases": next((name for name, row in BIASES.items() if set(row) == biased), "all"),
+        "biases": biases,  # where no model has the same, `assign` names those that are missing
+        "qkv_bias": qkv_bias,
         # Authors leave this bias out only in front of a norm, which would take it away again.
         "patch_bias": "patch_encoder/projection/bias" in arrays or pre_norm is None,
         "distillation": "patch_encoder/distillation_token" in arrays,

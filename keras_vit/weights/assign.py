@@ -1,8 +1,4 @@
-"""Strict assignment: every variable and every array is accounted for, or nothing happens.
-
-A `Plan`, which changes nothing, says which array goes to which variable. `assign` carries out one
-that fits; for any other it raises an error that lists what is left over on both sides.
-"""
+"""Strict assignment: every variable and every array is accounted for, or nothing happens."""
 
 import dataclasses
 
@@ -11,40 +7,13 @@ import numpy as np
 from keras_vit.checks import marked
 from keras_vit.text import visible
 from keras_vit.variants import VARIANTS, size_of
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import shortened
 
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
 DISTILLATION_HEAD = ("head_distillation/kernel", "head_distillation/bias")
 FITTING = "keras_vit.from_checkpoint builds the model that fits a file."
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Which array goes to which variable.
-
-    Attributes:
-        values: path of a variable -> its new value, in the variable's precision.
-        initial: paths of variables of the last layers that keep their value.
-        dropped: names of arrays of the last layers that are not used.
-        missing: paths of all other variables that have no array.
-        unused: names of all other arrays that have no variable.
-        misshapen: path -> (shape of the array, shape of the variable) where these differ.
-        head: what becomes of the head, in words; empty where the file's is taken.
-    """
-
-    values: dict
-    initial: tuple
-    dropped: tuple
-    missing: tuple
-    unused: tuple
-    misshapen: dict
-    head: str
-
-    @property
-    def fits(self):
-        return not (self.missing or self.unused or self.misshapen)
 
 
 def assign(model, checkpoint, fresh_head=False, advice=FITTING):
@@ -56,26 +25,67 @@ def assign(model, checkpoint, fresh_head=False, advice=FITTING):
     Raises:
         CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
     """
+    arrays, origin = checkpoint.arrays, checkpoint.origin
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    plan = fitting_plan(model, checkpoint, variables, fresh_head=fresh_head, advice=advice)
-    for path, value in plan.values.items():
+    left_out = _last_layers_left_out(arrays, variables, fresh_head)
+    values = fitting_values(
+        model, checkpoint, variables=variables, left_out=left_out, advice=advice
+    )
+    # Everything fits: from here on the model changes.
+    for path, value in values.items():
         variables[path].assign(value)
     model.preprocessing, model.weights_from = checkpoint.preprocessing, checkpoint.name or None
-    if HEAD[0] in plan.values:
+    if HEAD[0] in values:
         model.class_names, model.label_set = checkpoint.class_names, checkpoint.label_set
         model.reading = checkpoint.reading or model.reading
-    model.load_report = _report(plan, model, checkpoint)
+    in_file, in_model = checkpoint.arguments, vars(model.variant)
+    compared = [n for n in marked(type(model.variant), "compared") if n in in_file]
+    by_name = {**in_file, "preprocessing": str(checkpoint.preprocessing)}
+    model.load_report = LoadReport(
+        loaded=tuple(values),
+        initial=tuple(name for name in left_out if name in variables),
+        ignored=(*(origin[name] for name in left_out if name in arrays), *checkpoint.ignored),
+        resized=checkpoint.resized,
+        head=_fate_of_head(arrays, variables, left_out),
+        assumed=tuple((n, by_name.get(n), why) for n, why in in_file.assumed.items()),
+        differs=tuple((n, in_file[n], in_model[n]) for n in compared if in_file[n] != in_model[n]),
+        family=checkpoint.family,
+        path=checkpoint.path,
+        prefix=checkpoint.prefix,
+        others=checkpoint.others,
+    )
     return model.load_report
 
 
-def fitting_plan(model, checkpoint, variables, fresh_head=False, advice=FITTING):
-    """A `Plan` that fits, or a `CheckpointError`; `variables` are those of the model by path."""
-    plan = make_plan(checkpoint.arrays, variables, fresh_head=fresh_head)
-    if not plan.fits:
-        raise _misfit(plan, model, checkpoint, advice)
+def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
+    """Path of a variable -> its new value, in its precision; changes nothing.
+
+    `variables` are those of the model by path; `left_out` are names of either side that may be left
+    over. `assign` has the errors.
+    """
+    origin, arrays = checkpoint.origin, checkpoint.arrays
+    arrays = {name: array for name, array in arrays.items() if name not in left_out}
+    variables = {path: variable for path, variable in variables.items() if path not in left_out}
+    shapes = {path: tuple(variables[path].shape) for path in variables if path in arrays}
+    misshapen = [
+        f"{path}: {arrays[path].shape} in the file, {shape} in the model"
+        for path, shape in shapes.items()
+        if arrays[path].shape != shape
+    ]
+    missing = [path for path in variables if path not in arrays]
+    unused = [origin[name] for name in arrays if name not in variables]
+    if misshapen or missing or unused:
+        raise CheckpointError(
+            f"The checkpoint {checkpoint.path!r} does not fit the model {model.name!r}; "
+            f"nothing was loaded. {_likely_cause(model, checkpoint)}{advice}\n"
+            f"  In the model only: {shortened(missing, 6)}\n"
+            f"  In the file only: {shortened(unused, 6)}\n"
+            f"  Of another shape: {shortened(misshapen, 6)}"
+        )
+    values = {path: _in_precision(arrays[path], variables[path]) for path in variables}
     strange = [
-        checkpoint.origin[path]
-        for path, value in plan.values.items()
+        origin[path]
+        for path, value in values.items()
         if value.dtype.kind not in "fiub" or not np.isfinite(value).all()
     ]
     if strange:
@@ -84,23 +94,7 @@ def fitting_plan(model, checkpoint, variables, fresh_head=False, advice=FITTING)
             f"{shortened(strange)}, as they are or in the precision of the model; nothing was "
             "loaded. The training that wrote it diverged, or the file is damaged."
         )
-    return plan
-
-
-def make_plan(arrays, variables, fresh_head=False):
-    """The `Plan` for arrays by canonical name and variables by path."""
-    left_out = _last_layers_left_out(arrays, variables, fresh_head)
-    shared = [path for path in variables if path in arrays and path not in left_out]
-    shapes = {path: (arrays[path].shape, tuple(variables[path].shape)) for path in shared}
-    return Plan(
-        values={path: _in_precision(arrays[path], variables[path]) for path in shared},
-        initial=tuple(name for name in left_out if name in variables),
-        dropped=tuple(name for name in left_out if name in arrays),
-        missing=tuple(path for path in variables if path not in {*arrays, *left_out}),
-        unused=tuple(name for name in arrays if name not in {*variables, *left_out}),
-        misshapen={path: both for path, both in shapes.items() if both[0] != both[1]},
-        head=_fate_of_head(arrays, variables, left_out),
-    )
+    return values
 
 
 def _last_layers_left_out(arrays, variables, fresh_head):
@@ -127,7 +121,7 @@ def _last_layers_left_out(arrays, variables, fresh_head):
 
 
 def _fate_of_head(arrays, variables, left_out):
-    """`Plan.head`."""
+    """`LoadReport.head`."""
     kernel = HEAD[0]
     if kernel not in left_out:
         return ""
@@ -147,7 +141,26 @@ def _in_precision(array, variable):
         return array.astype(variable.dtype, copy=False)
 
 
-# ---- what became of it
+def _likely_cause(model, checkpoint):
+    """Which two architectures do not fit, in the terms of the paper."""
+    in_file, in_model = checkpoint.arguments, {**vars(model.variant), "channels": model.channels}
+    if checkpoint.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
+        return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
+    differing = [
+        f"{name}={in_file[name]!r} in the file, {value!r} in the model"
+        for name, value in in_model.items()
+        if name in in_file and in_file[name] != value
+    ]
+    return f"They differ in: {'; '.join(differing)}. " if differing else ""
+
+
+def _size_of(architecture):
+    """`"a ViT-L/16"`, or the numbers where no published size has them."""
+    width, depth, patch_size = (architecture[n] for n in ("width", "depth", "patch_size"))
+    for name, variant in VARIANTS.items():
+        if (variant.width, variant.depth) == (width, depth):
+            return f"a {size_of(name)}/{'x'.join(map(str, dict.fromkeys(patch_size)))}"
+    return f"a ViT of width {width}, depth {depth} and patches of {patch_size} pixels"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,65 +217,3 @@ class LoadReport:
 def _names(names, limit=6):
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
-
-
-def _report(plan, model, checkpoint):
-    """The `LoadReport` of a `Plan` that was carried out."""
-    in_file, in_model = checkpoint.arguments, model.variant
-    fields = [n for n in marked(type(in_model), "compared") if n in in_file]
-    values = {**in_file, "preprocessing": str(checkpoint.preprocessing)}
-    return LoadReport(
-        loaded=tuple(plan.values),
-        initial=plan.initial,
-        ignored=(*(checkpoint.origin[name] for name in plan.dropped), *checkpoint.ignored),
-        resized=checkpoint.resized,
-        head=plan.head,
-        assumed=tuple((n, values.get(n), why) for n, why in in_file.assumed.items()),
-        differs=tuple(
-            (n, in_file[n], getattr(in_model, n))
-            for n in fields
-            if in_file[n] != getattr(in_model, n)
-        ),
-        family=checkpoint.family,
-        path=checkpoint.path,
-        prefix=checkpoint.prefix,
-        others=checkpoint.others,
-    )
-
-
-def _misfit(plan, model, checkpoint, advice):
-    """The error for a `Plan` that leaves variables or arrays over; `advice` as in `assign`."""
-    unused = [checkpoint.origin[name] for name in plan.unused]
-    misshapen = [
-        f"{path}: {in_file} in the file, {in_model} in the model"
-        for path, (in_file, in_model) in plan.misshapen.items()
-    ]
-    return CheckpointError(
-        f"The checkpoint {checkpoint.path!r} does not fit the model {model.name!r}; "
-        f"nothing was loaded. {_likely_cause(model, checkpoint)}{advice}\n"
-        f"  In the model only: {shortened(plan.missing, 6)}\n"
-        f"  In the file only: {shortened(unused, 6)}\n"
-        f"  Of another shape: {shortened(misshapen, 6)}"
-    )
-
-
-def _likely_cause(model, checkpoint):
-    """Which two architectures do not fit, in the terms of the paper."""
-    in_file, in_model = checkpoint.arguments, {**vars(model.variant), "channels": model.channels}
-    if checkpoint.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
-        return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
-    differing = [
-        f"{name}={in_file[name]!r} in the file, {value!r} in the model"
-        for name, value in in_model.items()
-        if name in in_file and in_file[name] != value
-    ]
-    return f"They differ in: {'; '.join(differing)}. " if differing else ""
-
-
-def _size_of(architecture):
-    """`"a ViT-L/16"`, or the numbers where no published size has them."""
-    width, depth, patch_size = (architecture[n] for n in ("width", "depth", "patch_size"))
-    for name, variant in VARIANTS.items():
-        if (variant.width, variant.depth) == (width, depth):
-            return f"a {size_of(name)}/{'x'.join(map(str, dict.fromkeys(patch_size)))}"
-    return f"a ViT of width {width}, depth {depth} and patches of {patch_size} pixels"

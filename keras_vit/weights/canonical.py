@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights.model_arguments import CATALOGUE, POSITION, Arguments
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
 

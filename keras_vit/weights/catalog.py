@@ -91,19 +91,16 @@ def read_tables():
 
 def _checkpoint(row):
     """The record of a row; an empty cell is the default of its field."""
-    pairs = lambda cell: (item.rsplit("=", 1) for item in cell.split("; "))  # noqa: E731
-    number = lambda text: float(text) if text[0].isdigit() else text  # noqa: E731
-    readers = {
-        "preprocessing": _preprocessing,
-        "approximate_mib": float,
-        **dict.fromkeys(("image_size", "num_classes", "size", "parameters"), int),
-        **dict.fromkeys(
-            ("accuracy", "overrides"),
-            lambda cell: tuple((name, number(value)) for name, value in pairs(cell)),
-        ),
-    }
+    readers = {"preprocessing": _preprocessing, "approximate_mib": float}
+    readers |= dict.fromkeys(("image_size", "num_classes", "size", "parameters"), int)
+    readers |= dict.fromkeys(("accuracy", "overrides"), _pairs)
     names = [field.name for field in dataclasses.fields(Checkpoint) if row[field.name]]
     return Checkpoint(**{name: readers.get(name, str)(row[name]) for name in names})
+
+
+def _pairs(cell):
+    pairs = (item.rsplit("=", 1) for item in cell.split("; "))
+    return tuple((name, float(x) if x[0].isdigit() else x) for name, x in pairs)
 
 
 @functools.cache
@@ -123,21 +120,21 @@ def find(name):
     Raises:
         ValueError: no such checkpoint, with the closest names, or several.
     """
-    records = lookup(name)
-    if len(records) > 1:
+    records, variants = lookup(name), _variants_like(str(name))
+    if len(records) == 1:
+        return records[0]
+    if records:
         raise ValueError(
             f"Several checkpoints have a file of this name. Received: name={name!r}; choose one "
             f"of {[checkpoint.name for checkpoint in records]}."
         )
-    if not records and len(variants := _variants_like(str(name))) == 1:
+    if len(variants) == 1:
         raise ValueError(
             f"Unknown checkpoint. Received: name={name!r}; that is an architecture: "
             f"`keras-vit list --variant {variants[0]}` or list_weights(variant={variants[0]!r}) "
             "prints its checkpoints."
         )
-    if not records:
-        raise unknown("checkpoint", name, _index(), "name", "`keras-vit list` or list_weights()")
-    return records[0]
+    raise unknown("checkpoint", name, _index(), "name", "`keras-vit list` or list_weights()")
 
 
 def lookup(name):

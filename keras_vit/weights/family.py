@@ -23,7 +23,7 @@ from keras_vit.weights import model_arguments as sources
 from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
 ANY = "any"  # in place of the values of an argument: all of them

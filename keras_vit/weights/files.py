@@ -16,14 +16,14 @@ import numpy as np
 import safetensors.numpy
 
 from keras_vit.weights.pytorch import read_torch
-from keras_vit.weights.reading import (
+from keras_vit.weights.safety import (
     MAX_ARRAYS,
     MAX_HEADER,
     CheckpointError,
     as_plain,
     check_claims,
     checked_members,
-    reading,
+    opening,
     require,
 )
 from keras_vit.writing import check_finished
@@ -52,8 +52,8 @@ def open_checkpoint(path):
     file = _file_in(path) if path.is_dir() else path
     arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
     names = ("config", "open_clip_config", "preprocessor_config", "processor_config")
-    config, open_clip, processor, pair = (read_json(file.parent / f"{n}.json") for n in names)
-    images = pair.get("image_processor")  # beside that of the texts
+    config, open_clip, processor, both = (read_json(file.parent / f"{n}.json") for n in names)
+    images = both.get("image_processor")  # beside that of the texts
     processor = processor or (images if isinstance(images, dict) else {})
     # What else a file for OpenCLIP says is not of the model that the other config describes.
     open_clip = {k: open_clip[k] for k in ("model_cfg", "preprocess_cfg") if k in open_clip}
@@ -76,7 +76,7 @@ def _file_in(folder):
 
 def _read(file):
     """The arrays of one file of any format."""
-    with reading(file, "a checkpoint"), open(file, "rb") as stream:
+    with opening(file, "a checkpoint"), open(file, "rb") as stream:
         start = stream.read(9)
     if start[:4] == b"PK\x03\x04":
         return _read_archive(file)
@@ -108,7 +108,7 @@ def _read_archive(file):
 def _read_index(index):
     """The arrays of a checkpoint in several files, as Hugging Face splits large ones."""
     table, arrays = read_json(index).get("weight_map"), {}
-    with reading(index, "an index of files that agrees with them"):
+    with opening(index, "an index of files that agrees with them"):
         is_map = isinstance(table, dict) and all(isinstance(f, str) for f in table.values())
         require(is_map, "it has no 'weight_map' from names to files")
         for name in sorted(set(table.values())):
@@ -127,7 +127,7 @@ def _read_index(index):
 
 def read_npz(path):
     """Name -> array of an npz file; half precision as float32."""
-    with reading(path, "an npz file of plain arrays"), zipfile.ZipFile(path) as archive:
+    with opening(path, "an npz file of plain arrays"), zipfile.ZipFile(path) as archive:
         members = checked_members(archive, os.path.getsize(path))
         arrays = {m.filename.removesuffix(".npy"): _read_npy(archive, m) for m in members}
         require(len(arrays) == len(members), "two arrays have the same name")
@@ -152,7 +152,7 @@ def read_safetensors(path):
     """Name -> array of a safetensors file; half precision as float32."""
     import ml_dtypes  # noqa: F401  safetensors reads bfloat16 once it is imported
 
-    with reading(path, "a safetensors file"):
+    with opening(path, "a safetensors file"):
         with open(path, "rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             require(length <= MAX_HEADER, f"its header would have {length} bytes")
@@ -169,7 +169,7 @@ def read_hdf5(path):
     """
     import h5py  # comes with Keras, and takes a while
 
-    with reading(path, "an HDF5 file of Keras weights"), h5py.File(path, "r") as file:
+    with opening(path, "an HDF5 file of Keras weights"), h5py.File(path, "r") as file:
         everything = {}
         file.visititems(everything.__setitem__)  # which returns None: anything else ends the walk
         datasets = {n: item for n, item in everything.items() if isinstance(item, h5py.Dataset)}
@@ -189,7 +189,7 @@ def read_json(path):
     check_finished(path)
     if not os.path.lexists(path):  # what is there and no file is an error
         return {}
-    with reading(path, "JSON, beside the checkpoint"):
+    with opening(path, "JSON, beside the checkpoint"):
         require(path.stat().st_size <= MAX_HEADER, f"it is larger than {MAX_HEADER} bytes")
         content = json.loads(path.read_text("utf-8"))
         require(isinstance(content, dict), "it holds no names and values")

@@ -8,7 +8,7 @@ import math
 
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import CLIP, HUGGING_FACE, Preprocessing
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 
 PROBLEM_TYPES = {  # -> `Reading.name` of keras_vit.outputs
     "single_label_classification": "softmax",

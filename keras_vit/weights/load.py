@@ -17,8 +17,7 @@ import warnings
 from typing import Any
 
 from keras_vit.checks import pair
-from keras_vit.models import BiT, VisionTransformer
-from keras_vit.models import resize_weights as sizes
+from keras_vit.models import BiT, VisionTransformer, resize_weights
 from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
@@ -32,7 +31,7 @@ from keras_vit.weights.huggingface_images import reading_of_config
 from keras_vit.weights.locate import local_path, locate
 from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
 from keras_vit.weights.prefixes import find_model
-from keras_vit.weights.reading import CheckpointError, check_architecture, naming
+from keras_vit.weights.safety import CheckpointError, check_architecture, naming
 
 
 def load_weights(
@@ -75,9 +74,12 @@ def load_weights(
     """
     model = check_model(model)
     # What a file leaves open, such as the number of heads, the model knows.
-    of_model = {**vars(model.variant), "image_size": model.image_size}
-    checkpoint = read(weights, {**of_model, "file_image_size": file_image_size}, prefix)
-    checkpoint = fit_to_model(checkpoint, model, interpolation, resize_patches)
+    model_arguments = {**vars(model.variant), "image_size": model.image_size}
+    model_arguments["file_image_size"] = file_image_size
+    checkpoint = read(weights, model_arguments, prefix=prefix)
+    checkpoint = fit_to_model(
+        checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
+    )
     report = assign(model, checkpoint, fresh_head=fresh_head)
     if report.differs:
         warnings.warn(
@@ -111,11 +113,13 @@ def from_checkpoint(
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    checkpoint = read(weights, {**overrides, "file_image_size": file_image_size}, prefix)
+    model_arguments = {**overrides, "file_image_size": file_image_size}
+    checkpoint = read(weights, model_arguments, prefix=prefix)
     arguments = {**checkpoint.arguments, **building_arguments(overrides)}
     model = MODELS[checkpoint.model](**arguments)
+    interpolation, resize_patches = overrides.get("interpolation"), "patch_size" in overrides
     checkpoint = fit_to_model(
-        checkpoint, model, overrides.get("interpolation"), fit_patch_size="patch_size" in overrides
+        checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
     )
     advice = "Its arrays contradict each other, or the config beside them."
     if overrides:
@@ -127,16 +131,17 @@ def from_checkpoint(
 # ---- read
 
 
-def read(weights, known, prefix=None):
+def read(weights, model_arguments, prefix=None):
     """The `CanonicalCheckpoint` of a path, a URL or a published name, as in `load_weights`.
 
-    `known` has arguments of a model by name: those that a caller gave, or all of the model that is
-    to be filled. They decide what the file leaves open, such as the number of heads.
+    `model_arguments` are those that a caller gave, or all of the model that is to be filled. They
+    decide what the file leaves open, such as the number of heads.
     """
     place, record = locate(weights)  # a path or a URL, and its row in the catalogue or `None`
     if record is not None:
-        known = {**computed_positions(VARIANTS.get(record.variant)), **known}
-    checkpoint = read_file(local_path(place, record), known, prefix)
+        model_arguments = {**computed_positions(VARIANTS.get(record.variant)), **model_arguments}
+    contents = open_checkpoint(local_path(place, record))
+    checkpoint = read_contents(contents, model_arguments, prefix=prefix)
     if record is None:
         checkpoint.name = place if isinstance(place, str) else place.resolve().name
     else:
@@ -144,21 +149,18 @@ def read(weights, known, prefix=None):
     return checkpoint
 
 
-def read_file(path, known, prefix=None):
-    """The `CanonicalCheckpoint` of a file or folder; `known` and `prefix` are as in `read`."""
-    return read_contents(open_checkpoint(path), known, prefix)
-
-
-def read_contents(contents, known, prefix=None):
-    """As `read_file`, of its `Contents`: name in the file -> array, and the JSON beside it."""
+def read_contents(contents, model_arguments, prefix=None):
+    """As `read`, of the arrays of a file by their names there, and the JSON files beside it."""
     path = contents.path
     contents = peft.merge_adapter(contents, readers.FAMILIES)  # of LoRA, if it is one
     with naming(path):
-        # The arrays of the model without a prefix, and the format that has such names.
+        # The arrays of the model without a prefix, and the family whose format has such names.
         model = find_model(contents.arrays, readers.FAMILIES, prefix)
         readers.check_family(model.family, contents)
         # Each array by the path of its variable, and the arguments of the model.
-        checkpoint = model.family.read(dataclasses.replace(contents, arrays=model.arrays), known)
+        checkpoint = model.family.read(
+            dataclasses.replace(contents, arrays=model.arrays), model_arguments
+        )
         check_architecture(checkpoint)
         checkpoint.reading = reading_of_config(contents.config) or checkpoint.reading
     model.restore_names(checkpoint, contents.arrays)  # those of the file, for the report
@@ -168,9 +170,9 @@ def read_contents(contents, known, prefix=None):
     return checkpoint
 
 
-def computed_positions(row):
-    """`{"position": ...}` of a variant that computes its positions, which its files do not say."""
-    position = getattr(row, "position", "learned_1d")
+def computed_positions(variant):
+    """`{"position": ...}` of a variant that computes its positions: its files do not say it."""
+    position = getattr(variant, "position", "learned_1d")
     return {} if position == "learned_1d" else {"position": position}
 
 
@@ -182,17 +184,17 @@ def image_size_of(weights):
     _, record = locate(weights)
     if record is not None and record.image_size:
         return pair(record.image_size, "image_size")
-    return read(weights, known={}).arguments["image_size"]
+    return read(weights, {}).arguments["image_size"]
 
 
 # ---- fit to the model
 
 
-def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
+def fit_to_model(checkpoint, model, interpolation=None, resize_patches=False):
     """A copy of a checkpoint with patches, positions and channels in the sizes of a model.
 
-    `interpolation` is as in `load_weights`, and `fit_patch_size` as `resize_patches` there. A head
-    for other classes is left out by `assign`.
+    `interpolation` and `resize_patches` are as in `load_weights`. A head for other classes is left
+    out by `assign`.
     """
     if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
@@ -205,7 +207,7 @@ def fit_to_model(checkpoint, model, interpolation=None, fit_patch_size=False):
     if checkpoint.model == "VisionTransformer":
         if model.variant.layer_scale is None and model.variant.block != "parallel":
             checkpoint.fold_layer_scale()
-        if fit_patch_size:
+        if resize_patches:
             _fit_patches(checkpoint, model.variant.patch_size)
         _fit_positions(checkpoint, model, interpolation)
     if checkpoint.arguments["channels"] == 3 and model.channels != 3:
@@ -218,7 +220,7 @@ def _fit_patches(checkpoint, patch_size):
     old_size, kernel = checkpoint.arguments["patch_size"], checkpoint.arrays[PROJECTION]
     if old_size != patch_size:
         method = PATCH_METHODS.get(checkpoint.arguments["interpolation"], "bicubic")
-        kernel = sizes.resize_patches(kernel, old_size, patch_size, method)
+        kernel = resize_weights.resize_patches(kernel, old_size, patch_size, method)
         checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
 
 
@@ -236,7 +238,7 @@ def _fit_positions(checkpoint, model, interpolation):
     method = interpolation or of_file["interpolation"]
     arrays = checkpoint.arrays
     tables = {n: arrays[n].astype("float64") for n in arrays if re.fullmatch(POSITIONS, n)}
-    changed = sizes.resize_positions(tables, grid, model.grid, tokens, method)
+    changed = resize_weights.resize_positions(tables, grid, model.grid, tokens, method)
     arrays.update(changed)
     checkpoint.resized += tuple((name, grid, model.grid, method) for name in changed)
 
@@ -244,10 +246,11 @@ def _fit_positions(checkpoint, model, interpolation):
 def _fit_channels(checkpoint, channels):
     """Adapts the kernel that sees the images, and their mean and standard deviation."""
     name = ROOT if ROOT in checkpoint.arrays else PROJECTION
-    old = checkpoint.arrays[name]
-    new = sizes.adapt_channels(old.reshape(-1, 3, old.shape[-1]), channels)
-    shape = (*old.shape[:-2], channels) if name == ROOT else (-1,)
+    kernel = checkpoint.arrays[name]
+    *window, _, units = kernel.shape
+    by_color = kernel.reshape(*window, -1, 3, units)  # a patch kernel has one axis for all pixels
+    kernel = resize_weights.adapt_channels(by_color, channels).reshape(*window, -1, units)
     rule = f"those of red, green and blue in turn, times 3 / {channels}"
     rule = "sum over the colours" if channels == 1 else rule
-    checkpoint.replace_array(name, new.reshape(*shape, old.shape[-1]), rule)
+    checkpoint.replace_array(name, kernel, rule)
     checkpoint.preprocessing = checkpoint.preprocessing.for_channels(channels)

@@ -106,9 +106,9 @@ def name_of(model):
                 equal[name] = len(fields)
     records = catalog.lookup(model.weights_from) if model.weights_from else ()
     published = {record.variant.removeprefix("BiT-") for record in records} & equal.keys()
-    for known in (published, {n for n, count in equal.items() if count == len(names)}):
-        if len(known) == 1:
-            return known.pop()
+    for fitting in (published, {n for n, count in equal.items() if count == len(names)}):
+        if len(fitting) == 1:
+            return fitting.pop()
     plain = [name for name in equal if "-" not in name]
     name = max(plain or equal, key=equal.get, default=None)
     patch = getattr(variant, "patch_size", None)

@@ -5,7 +5,7 @@ import math
 from keras_vit.checks import pair, positive_int
 from keras_vit.variant import Variant
 from keras_vit.variants import VARIANTS, size_of
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 
 # The sources, of which the first counts most.
 ORDER = ("caller", "config", "catalogue", "arrays", "custom")
@@ -23,7 +23,6 @@ REPORTED = {
 SUGGESTED = ("pool", "layer_scale", "block", "rotary")
 POSITION = "patch_encoder/position/embedding"  # the canonical name of a table of positions
 HEAD_WIDTH = 64  # of the attention heads in nearly every published model
-SQUARE = "positions that make a square"
 
 
 class Arguments(dict):
@@ -149,41 +148,22 @@ def infer_position(canonical):
 def infer_image_size(canonical):
     """Sets `image_size`, from the number of positions where there are any."""
     arrays, arguments = canonical.arrays, canonical.arguments
-    caller, configured = arguments.caller, arguments.from_config("image_size")
-    shape, table = shape_of(arguments), relative_table(arrays)
+    table = relative_table(arrays)
     if POSITION in arrays:
         patches = arrays[POSITION].shape[1] - learned_tokens(arguments)
-        size, source, why = find_image_size(patches, shape, caller, configured)
+        size, source, why = find_image_size(patches, arguments)
     elif table is not None:
-        size, source, why = _size_of_offsets(len(table), shape, arguments)
-    elif caller.get("image_size") is not None:
-        size, source, why = caller["image_size"], CALLER, UNREPORTED
-    elif configured is not None:
-        size, source, why = configured, CONFIG, None
+        offsets = len(table) - 3 * arguments["class_token"]
+        size, source, why = find_image_size(offsets, arguments, of_offsets=True)
+    elif arguments.caller.get("image_size") is not None:
+        size, source, why = arguments.caller["image_size"], CALLER, UNREPORTED
+    elif (size := arguments.from_config("image_size")) is not None:
+        source, why = CONFIG, None
     else:
-        size = tuple(max(round(224 / stride), 1) * stride for stride in shape.stride)
+        stride = shape_of(arguments).stride
+        size = tuple(max(round(224 / pixels), 1) * pixels for pixels in stride)
         source, why = CUSTOM, "the file has no positions: about 224 pixels, the custom"
     arguments.override(source, why, image_size=pair(size, "image_size"))
-
-
-def _size_of_offsets(rows, shape, arguments):
-    """The first image size with as many offsets of patches as a table of biases has rows."""
-    offsets = rows - 3 * arguments["class_token"]
-    side = (math.isqrt(max(offsets, 0)) + 1) // 2
-    candidates = [
-        (arguments.caller.get("file_image_size"), CALLER, UNREPORTED),
-        (arguments.from_config("image_size"), CONFIG, None),
-        (tuple(side * stride for stride in shape.stride), ARRAYS, SQUARE),
-    ]
-    candidates = [row for row in candidates if row[0] is not None]
-    for row in candidates:
-        grid = grid_for(row[0], shape)
-        if grid and (2 * grid[0] - 1) * (2 * grid[1] - 1) == offsets:
-            return row
-    raise CheckpointError(
-        f"The file has biases for {offsets} offsets of patches, which are no square. "
-        f"Received: {[size for size, *_ in candidates]}; say file_image_size=(height, width)."
-    )
 
 
 def relative_table(arrays):
@@ -209,32 +189,40 @@ def grid_for(image_size, shape):
         return None
 
 
-def find_image_size(patches, shape, caller, configured=None):
-    """The (height, width) of the image that has `patches` patches, its source and why it is that.
+def find_image_size(count, arguments, of_offsets=False):
+    """The (height, width) of the image of a table of positions, its source and why it is that.
 
-    The caller's `file_image_size` and the config's size must fit; `image_size` helps where only it
-    fits. `shape` is a `Variant` with the patch size and the stem of the file.
+    The table has a row for each of `count` patches, or of the offsets between two. The caller's
+    `file_image_size` and the config's size must fit; `image_size` helps where only it fits.
     """
-    what = f"The file has positions for {patches} patches"
-    given = (caller.get("file_image_size"), CALLER, UNREPORTED, "file_image_size")
-    for size, source, why, words in (given, (configured, CONFIG, None, "its config.json")):
+    caller, shape = arguments.caller, shape_of(arguments)
+    stated = (
+        (caller.get("file_image_size"), CALLER, UNREPORTED, "file_image_size"),
+        (arguments.from_config("image_size"), CONFIG, None, "its config.json"),
+    )
+    what = f"The file has positions for {count} {'offsets of ' if of_offsets else ''}patches"
+    side = math.isqrt(max(count, 0))
+    side = (side + 1) // 2 if of_offsets else side
+
+    def fits(grid):
+        return grid and math.prod(2 * n - 1 if of_offsets else n for n in grid) == count
+
+    for size, source, why, words in stated:
         if size is not None:
             size, grid = pair(size, "image_size"), grid_for(size, shape)
-            if grid is None or math.prod(grid) != patches:
+            if not fits(grid):
                 raise CheckpointError(
                     f"{what} of {shape.stride} pixels. Received: {words} says an image of {size}, "
                     f"which has a grid of {grid}."
                 )
             return size, source, why
-    side = math.isqrt(max(patches, 0))
-    square = (side, side) if side and side * side == patches else None
+    square = (side, side) if side and fits((side, side)) else None
     in_pixels = tuple(side * stride for stride in shape.stride)
     asked = caller.get("image_size") and pair(caller["image_size"], "image_size")
     grid = asked and grid_for(asked, shape)
-    fits = grid and math.prod(grid) == patches
-    if fits and square in (None, grid):
+    if fits(grid) and square in (None, grid):
         return asked, CALLER, None
-    if fits:
+    if fits(grid):
         raise CheckpointError(
             f"{what}: a grid of {square}, to be resized to your image_size, or one of {grid} "
             f"already? Say file_image_size={in_pixels} or {asked}."
@@ -244,4 +232,4 @@ def find_image_size(patches, shape, caller, configured=None):
             f"{what}, which make no square. Its image was not square: say so with "
             "file_image_size=(height, width)."
         )
-    return in_pixels, ARRAYS, SQUARE
+    return in_pixels, ARRAYS, "positions that make a square"

@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.weights.architecture import ROOT
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import shortened
 
 DEPTH = 8  # of dicts and wrappers in each other
@@ -58,10 +58,10 @@ class ModelInFile:
     def is_whole(self):
         """Whether its family has a place for every array, and patches of a model are among them."""
         try:
-            known = self.family.arrays_of(self.arrays)[0] if self.family else {}
+            canonical = self.family.arrays_of(self.arrays)[0] if self.family else {}
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
             return False
-        return PROJECTION in known or ROOT in known
+        return PROJECTION in canonical or ROOT in canonical
 
 
 def find_model(arrays, families, prefix=None):

@@ -16,12 +16,12 @@ import zipfile
 
 import numpy as np
 
-from keras_vit.weights.reading import (
+from keras_vit.weights.safety import (
     CheckpointError,
     as_plain,
     check_claims,
     checked_members,
-    reading,
+    opening,
     require,
 )
 
@@ -111,7 +111,7 @@ def read_torch(path):
     except ImportError as error:
         text = 'a PyTorch file needs PyTorch: pip install "keras3-vit[torch]"'
         raise ImportError(f"{str(path)!r}: {text}, or use a safetensors file.") from error
-    with reading(path, "a PyTorch file of plain tensors"), open(path, "rb") as stream:
+    with opening(path, "a PyTorch file of plain tensors"), open(path, "rb") as stream:
         is_zip = stream.read(4) == b"PK\x03\x04"
         stream.seek(0)
         if is_zip:

@@ -7,7 +7,7 @@ import warnings
 from keras_vit.preprocessing import BY_PILLOW, Preprocessing
 from keras_vit.weights.files import Contents
 from keras_vit.weights.load import read_contents
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 
 
 def read_back(contents, model):
@@ -60,14 +60,13 @@ def warn_of_changes(model, path, arrays, beside, format):
     is_new = not model.weights_from and getattr(model, "optimizer", None) is None
     if is_new and model.preprocessing == Preprocessing():
         pairs.pop("preprocessing", None)  # that of a new model says nothing yet
-    texts = []
     if "preprocessing" in pairs:
         wanted, taken = map(dataclasses.asdict, pairs.pop("preprocessing"))
         fields = [name for name in wanted if wanted[name] != taken[name]]
-        texts += [(f"preprocessing.{name}", wanted[name], taken[name]) for name in fields]
-    texts += [(name, *values) for name, values in pairs.items()]
-    if texts:
-        lost = ", ".join(f"{name}={x!r} (read as {read!r})" for name, x, read in texts)
+        pairs = {f"preprocessing.{n}": (wanted[n], taken[n]) for n in fields} | pairs
+    if pairs:
+        texts = (f"{name}={x!r} (read as {read!r})" for name, (x, read) in pairs.items())
+        lost = ", ".join(texts)
         warnings.warn(
             f"Not all that {model.name!r} says of images and outputs has a place in the format "
             f"{format!r}. Received: {lost}. Set it anew after reading {path.name!r} (card=True "

@@ -18,7 +18,7 @@ from keras_vit.weights.formats import (
     torchvision,
     vision_towers,
 )
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import shortened
 
 MAX_FORMS, MAX_PREFIXES = 500, 4  # of names, and of their beginnings, that `nearest` looks at
@@ -71,7 +71,7 @@ def nearest(names):
     forms = sorted(forms.values())[:MAX_FORMS]
     rows = [(f, {n: place for n in forms if (place := _place(n, f))}) for f in FAMILIES]
     # Of several, the one whose table has most.
-    family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table)))
+    family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table.rows)))
     if not fits:
         return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
     present = {place for _, place in fits.values()}

@@ -10,7 +10,7 @@ import keras_vit
 from keras_vit.weights.assign import assign
 from keras_vit.weights.files import Contents, open_checkpoint
 from keras_vit.weights.formats import bit
-from keras_vit.weights.reading import check_architecture
+from keras_vit.weights.safety import check_architecture
 from tests.support import ORACLES, OracleCase, assert_same
 
 

@@ -9,7 +9,7 @@ import keras_vit
 from keras_vit.preprocessing import BIG_VISION, BIT, HUGGING_FACE
 from keras_vit.weights.files import Contents, open_checkpoint
 from keras_vit.weights.formats import bit
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from tests.support import refuses
 from tests.weights.bit_cases import (
     HUGGING,

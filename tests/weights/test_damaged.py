@@ -147,7 +147,7 @@ def mutations(content, count, seed=0):
 
 
 def read(path):
-    return load.read_file(path, {"num_heads": 2}).arrays
+    return load.read(path, {"num_heads": 2}).arrays
 
 
 def same(some, others):

@@ -9,7 +9,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_hdf5
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from tests.support import ORACLES, assert_close, forward, oracle_cases, read_arrays, values
 from tests.weights.stored import refused
 

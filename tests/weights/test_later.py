@@ -12,7 +12,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
-from keras_vit.weights.load import read_file
+from keras_vit.weights.load import read
 from tests.support import (
     BACKEND,
     assert_close,
@@ -71,7 +71,7 @@ def test_gradients(case, tmp_path):
         case, tmp_path, lambda _: read_safetensors(LATER / case / "gradients.safetensors")
     )
     model, io, _noise = load(case)
-    expected = read_file(folder, options_of(case)).arrays
+    expected = read(folder, options_of(case)).arrays
     cotangent = io["cotangent"].astype("float32")
     loss = lambda y: keras.ops.sum(keras.ops.multiply(y, cotangent))  # noqa: E731
     _, found = gradients(model, loss, io["input"])

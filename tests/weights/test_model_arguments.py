@@ -1,5 +1,7 @@
 """Whom a reader believes: the caller, the config, the catalogue, the arrays, the custom."""
 
+import functools
+
 import pytest
 
 from keras_vit.extensions import BIASES
@@ -12,7 +14,9 @@ from keras_vit.weights.model_arguments import (
     CUSTOM,
     ORDER,
     Arguments,
+    find_image_size,
 )
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -85,3 +89,24 @@ def test_the_fewest_biases_that_hold_those_of_a_file(biases, qkv_bias):
     for name in names:
         biases, qkv_bias = smallest_fitting({name})
         assert name in set(BIASES[biases]) - (set() if qkv_bias else QKV)
+
+
+@pytest.mark.parametrize("of_offsets, square, wide", [(False, 16, 24), (True, 49, 77)])
+def test_the_image_size_of_a_table_of_positions(of_offsets, square, wide):
+    """Of 4 x 4 and of 4 x 6 patches, or of the offsets between two of them."""
+
+    def size_of(count, configured=None, **caller):
+        arguments = Arguments(caller)
+        arguments.update(patch_size=(16, 16), stem=None)
+        arguments.add(CONFIG, **({"image_size": configured} if configured else {}))
+        return find_image_size(count, arguments, of_offsets=of_offsets)[:2]
+
+    assert size_of(square) == ((64, 64), ARRAYS)
+    assert size_of(wide, file_image_size=(64, 96)) == ((64, 96), CALLER)
+    assert size_of(wide, configured=(96, 64)) == ((96, 64), CONFIG)
+    assert size_of(wide, image_size=(64, 96)) == ((64, 96), CALLER)
+    assert size_of(square, image_size=224) == ((64, 64), ARRAYS), "which is to be resized"
+    refused = functools.partial(refuses, function=size_of)
+    refused(rf"for {wide} .*patches, which make no square.*file_image_size=", count=wide)
+    refused(r"file_image_size says .*grid of \(4, 4\)", count=wide, file_image_size=64)
+    refused(r"its config.json says .*grid of \(4, 4\)", count=wide, configured=64)

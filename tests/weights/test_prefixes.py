@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit.weights import load
 from keras_vit.weights.files import read_safetensors
-from keras_vit.weights.load import read_file
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, read_arrays, refuses, values
 from tests.weights.stored import refused
@@ -32,7 +32,7 @@ def saved(folder, content):
 
 
 def read(path, prefix=None):
-    return read_file(path, {"num_heads": 4}, prefix)
+    return load.read(path, {"num_heads": 4}, prefix=prefix)
 
 
 def assert_loads(path, told, factor=1.0, source=TIMM, prefix=None):
@@ -278,5 +278,5 @@ def test_the_heads_of_moco_s_small_model(tmp_path):
         write_safetensors(
             tmp_path / "model.safetensors", {prefix + name: a for name, a in arrays.items()}
         )
-        found = read_file(tmp_path / "model.safetensors", {})
+        found = load.read(tmp_path / "model.safetensors", {})
         assert found.arguments["num_heads"] == heads

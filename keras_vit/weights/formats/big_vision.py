@@ -15,7 +15,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.family import Family
 from keras_vit.weights.formats import google
 from keras_vit.weights.model_arguments import POSITION, grid_for, shape_of
-from keras_vit.weights.reading import MAX_ARRAYS, CheckpointError
+from keras_vit.weights.safety import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.tables import SAME, Layout, Table
 
 PREFIXES = ("params/img/", "opt/target/img/", "params/", "opt/target/", "img/", "")

@@ -19,7 +19,7 @@ from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.formats import google, huggingface, timm
 from keras_vit.weights.model_arguments import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Arguments
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 
 UNIT_PATH = "stage_{s}_unit_{u}/"

@@ -12,7 +12,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.family import ANY, like, reasons, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import POSITION, relative_table
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import SAME, Table
 
 BLOCK = huggingface.BLOCK

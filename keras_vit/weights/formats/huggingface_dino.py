@@ -18,7 +18,7 @@ from keras_vit.weights.architecture import QKV, smallest_fitting
 from keras_vit.weights.family import ANY, reasons, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 
 REGISTERS = "patch_encoder/registers"

@@ -17,7 +17,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import read_hdf5, read_json
 from keras_vit.weights.model_arguments import CALLER, CONFIG, CUSTOM, POSITION
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, Layout, Table, two_rows
 
 EMBEDDING = "layers/vi_t_patching_and_embedding/"

@@ -9,12 +9,12 @@ import os
 from typing import Any
 
 from keras_vit.models.naflex import NaFlexVisionTransformer
-from keras_vit.weights.assign import fitting_plan
+from keras_vit.weights.assign import fitting_values
 from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats.vision_towers import SIGLIP
 from keras_vit.weights.locate import local_path, locate
 from keras_vit.weights.model_arguments import shape_of
-from keras_vit.weights.reading import CheckpointError, expect
+from keras_vit.weights.safety import CheckpointError, expect
 
 KERNEL = "embeddings.patch_embedding.weight"
 # Of `Siglip2VisionConfig`, which a config does not repeat.
@@ -60,7 +60,7 @@ def naflex_from_checkpoint(
     del arguments["interpolation"]  # of the positions, which each call resamples
     model = NaFlexVisionTransformer(grid=grid, **{**arguments, **options})
     variables = {variable.path: variable for variable in model.weights}
-    for path, value in fitting_plan(model, checkpoint, variables=variables).values.items():
+    for path, value in fitting_values(model, checkpoint, variables=variables).items():
         variables[path].assign(value)
     return model
 

@@ -16,7 +16,7 @@ from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, RO
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
 from keras_vit.weights.huggingface_images import config_of
 from keras_vit.weights.model_arguments import POSITION
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import Table, key_of
 
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
@@ -159,11 +159,10 @@ def give_learned_tokens_positions(canonical):
     arguments, count = canonical.arguments, canonical.arrays[POSITION].shape[1]
     learned, of_patches = sources.learned_tokens(arguments), arguments.config.get("no_embed_class")
     if of_patches is None and learned:
-        known = (sources.shape_of(arguments), arguments.caller, arguments.from_config("image_size"))
         try:
-            sources.find_image_size(count - learned, *known)
+            sources.find_image_size(count - learned, arguments)
         except CheckpointError as error:
-            size, source, _ = sources.find_image_size(count, *known)
+            size, source, _ = sources.find_image_size(count, arguments)
             if source == sources.ARRAYS and learned == 1:
                 # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
                 raise CheckpointError(

@@ -16,7 +16,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import POSITION, UNREPORTED
-from keras_vit.weights.reading import CheckpointError
+from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
 
 BLOCK = "encoder.layers.{i}."

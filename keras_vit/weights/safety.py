@@ -27,7 +27,7 @@ class CheckpointError(ValueError):
 
 
 def require(fits, text):
-    """Raises an error that `reading` explains, unless a part of a file fits."""
+    """Raises an error that `opening` explains, unless a part of a file fits."""
     if not fits:
         raise ValueError(text)
 
@@ -42,7 +42,7 @@ def expect(fits, name, array, expected):
 
 
 @contextlib.contextmanager
-def reading(path, format):
+def opening(path, format):
     """Turns whatever a library raises over a damaged file into a `CheckpointError`."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no checkpoint file {str(path)!r}.")
