@@ -4,9 +4,9 @@ How images become batches stands in `keras_vit.data.batches.training_batches`, f
 """
 
 import copy
-import functools
 import hashlib
 import json
+import math
 import os
 from typing import Any
 
@@ -152,19 +152,12 @@ class Pipeline(batches.KerasBatches):
     ):
         super().__init__()
         self.source, self.split, self.rows = source, split, source.rows(split)
-        self.name, self.left_out = source.name, source.left_out
-        self.problem, self.class_names = source.problem, source.class_names
+        self.name, self.problem, self.class_names = source.name, source.problem, source.class_names
         self.num_classes, self.num_examples = source.num_classes, len(self.rows)
-        self.missing = count_missing(source, self.rows)
+        self.left_out, self.missing = source.left_out, count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
-        if training and batch_size > self.num_examples:
-            raise ValueError(
-                "A batch for training must not be larger than the split. Received: batch_size="
-                f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
-            )
-        full, left = divmod(self.num_examples, batch_size)
-        self.steps_per_epoch = full if training or not left else full + 1
         self.start, self._steps = 0, self.steps_per_epoch
+
         transform = recipe.train if training else recipe.eval
         self.image_shape = (*transform.image_size, channels)
         self.preprocessing = recipe.eval.preprocessing
@@ -172,27 +165,40 @@ class Pipeline(batches.KerasBatches):
             self.preprocessing = self.preprocessing.for_channels(channels)
         mean, std = per_channel(self.preprocessing, channels)
         self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
-        self._unreadable = {}  # row: reason, in all objects that are made of this one
+
         weighted = bool(self.missing)
         self._label_rows = LabelRows.of_source(source, one_hot=training, weighted=weighted)
-        self._read = Reader(
-            source,
-            self.rows,
-            transform=transform,
-            channels=channels,
-            label_rows=self._label_rows,
-            training=training,
-        )
-        make_batches = batches.evaluation_batches
+        self._read = Reader(source, self.rows, transform, channels, self._label_rows, training)
+        self._unreadable = {}  # row: reason, in all objects that are made of this one
+        self._recipe = recipe
         if training:
-            layers, width = recipe.augment_layers, self._label_rows.width
-            keras_layers.check(layers, (batch_size, *self.image_shape), width)
-            mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
-            make_batches = functools.partial(batches.training_batches, **mixing)
-        self._batches = functools.partial(
-            make_batches, self._read, batch_size=batch_size, seed=seed
-        )
+            self._check_training()
         self._dataset = self._batches(share=(0, 1))
+
+    def _check_training(self):
+        """Raises a ValueError where a batch, or a layer that augments batches, does not fit."""
+        if self.batch_size > self.num_examples:
+            raise ValueError(
+                "A batch for training must not be larger than the split. Received: batch_size="
+                f"{self.batch_size}, and {self.num_examples} examples in {self.split!r} of "
+                f"{self.name}"
+            )
+        batch_shape = self.batch_size, *self.image_shape
+        keras_layers.check(self._recipe.augment_layers, batch_shape, self._label_rows.width)
+
+    def _batches(self, share):
+        """The batches by step, or the `share` of a process in each: a `grain.MapDataset`."""
+        options = {"batch_size": self.batch_size, "seed": self.seed, "share": share}
+        if not self.training:
+            return batches.evaluation_batches(self._read, **options)
+        options |= {"mixup": self._recipe.mixup, "cutmix": self._recipe.cutmix}
+        return batches.training_batches(self._read, layers=self._recipe.augment_layers, **options)
+
+    @property
+    def steps_per_epoch(self):
+        """Batches in an epoch; in training only full ones."""
+        epoch = self.num_examples / self.batch_size
+        return math.floor(epoch) if self.training else math.ceil(epoch)
 
     @property
     def skipped(self):

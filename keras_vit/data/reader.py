@@ -3,6 +3,7 @@
 The next readable example stands in for a damaged one.
 """
 
+import dataclasses
 import math
 import warnings
 
@@ -11,12 +12,16 @@ from PIL import Image
 
 from keras_vit.data.crops import CROPS
 from keras_vit.data.files import LISTED, listed
+from keras_vit.data.label_rows import LabelRows
 from keras_vit.data.pixels import ImageError, bytes_of, opened, orientation, picture_of, pixels_of
 from keras_vit.data.resize import cut, fit_image, resized
+from keras_vit.data.sources import Source
+from keras_vit.data.transform import Transform
 
 MOST_UNREADABLE = 0.25  # of the examples
 
 
+@dataclasses.dataclass
 class Reader:
     """(row, rng) -> (pixels, label row, notes): reads an example and transforms it.
 
@@ -24,9 +29,12 @@ class Reader:
     the pixels are None. Notes are (row, reason) of those that cannot.
     """
 
-    def __init__(self, source, rows, *, transform, channels, label_rows, training):
-        self.source, self.rows, self.transform = source, rows, transform
-        self.channels, self.label_rows, self.training = channels, label_rows, training
+    source: Source
+    rows: np.ndarray  # of the split
+    transform: Transform
+    channels: int
+    label_rows: LabelRows
+    training: bool
 
     def __call__(self, row, rng):
         notes = []
