@@ -109,19 +109,26 @@ def picture_of(image, channels):
 
 
 @contextlib.contextmanager
-def opened(encoded):
-    """The image of Pillow in the bytes of a file, or an `ImageError` that says why not."""
+def decoding(received=""):
+    """Errors within it are an `ImageError`: decoders answer damaged files with any type of error.
+
+    None is swallowed: each is reported with its image.
+    """
     try:
-        with open_image(encoded) as image:
-            yield image
+        yield
     except (MemoryError, ImageError):
         raise
-    # Pillow's decoders answer damaged files with errors of many unrelated types.
     except Exception as error:
-        raise ImageError(
-            f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
-            f"{encoded[:8]!r} ({type(error).__name__}: {error})"
-        ) from error
+        raise ImageError(f"{received}{type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def opened(encoded):
+    """The image of Pillow in the bytes of a file, or an `ImageError` that says why not."""
+    received = f"{len(encoded)} bytes that begin with {encoded[:8]!r}; "
+    with decoding(f"The image cannot be decoded. Received: {received}"):
+        with open_image(encoded) as image:
+            yield image
 
 
 def convert_channels(images, channels):

@@ -13,7 +13,7 @@ from PIL import Image
 from keras_vit.data.crops import CROPS
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.label_rows import LabelRows
-from keras_vit.data.pixels import ImageError, bytes_of, opened, orientation, picture_of, pixels_of
+from keras_vit.data.pixels import ImageError, bytes_of, decoding, opened, orientation, pixels_of
 from keras_vit.data.resize import cut, fit_image, resized
 from keras_vit.data.sources import Source
 from keras_vit.data.transform import Transform
@@ -40,21 +40,14 @@ class Reader:
         notes = []
         for candidate in self._candidates(row):
             try:
-                image, label = self._read(candidate)
+                with decoding():
+                    image, label = self.source[candidate]
                 pixels = image if isinstance(image, bytes) else bytes_of(image, self.channels)
                 pixels = apply(self.transform, pixels, rng, self.channels, self.source.upright)
                 return pixels, self.label_rows.row(label), notes
             except ImageError as error:
                 notes.append((int(candidate), str(error)))
         return None, None, notes
-
-    def _read(self, row):
-        try:
-            return self.source[row]
-        except MemoryError:
-            raise
-        except Exception as error:  # of any type, from the codecs of damaged records
-            raise ImageError(f"{type(error).__name__}: {error}") from error
 
     def _candidates(self, row):
         """The row, and in training as many after it as may be unreadable, and one more."""
@@ -121,11 +114,9 @@ def _cropped(transform, image, rng, channels, upright):
         with opened(image) as file:
             if file.format == "JPEG" and not (upright and orientation(file) > 1):
                 box, size, window = crop(transform, (file.height, file.width), rng=rng)
-                top, left, height, width = _drafted(file, box, size)
-                picture = picture_of(file, channels)
-                picture = picture.crop((left, top, left + width, top + height))
-                pixels = pixels_of(picture, channels, upright=False)
-                return resized(pixels, size, transform.preprocessing, window)
+                box = _drafted(file, box, size)
+                pixels = pixels_of(file, channels, upright=False)
+                return resized(cut(pixels, box), size, transform.preprocessing, window)
     pixels = _decoded(image, channels, upright)
     box, size, window = crop(transform, pixels.shape[:2], rng=rng)
     return resized(cut(pixels, box), size, transform.preprocessing, window)
