@@ -70,28 +70,21 @@ def pipeline(
         ValueError, ImportError: as in `load`.
     """
     recipe = recipe if model is None else recipe.for_weights(model)
-    opened = open_source(source, data_dir, labels, problem)
-    if batch_size is None:
-        batch_size = recipe.micro_batch_size
-    if channels is None:
-        channels = getattr(model, "channels", None) or opened.channels or 3
-    check_choice("channels", channels, (1, 3))
+    source = open_source(source, data_dir, labels, problem)
     check_choice("training", training, (None, True, False))
     if split is None:
         split, training = recipe.train_split, training is None or training
-    split = str(split)
-    part = part_of(split)
-    if part in HELD_OUT and not opened.has_part(part):
-        # CIFAR has no validation part: its recipes hold out the last training examples, which the
-        # test part must not replace.
-        held_out = {"validation": recipe.validation_split, "test": recipe.test_split}
-        split = held_out[part] or split
+    split = _split_of_recipe(source, str(split), recipe)
+    if channels is None:
+        channels = getattr(model, "channels", None) or source.channels or 3
+    check_choice("channels", channels, (1, 3))
     if threads is None:
-        threads = batches.threads_for(opened, recipe.train.image_size)
+        threads = batches.threads_for(source, recipe.train.image_size)
     else:
         threads = positive_int(threads, "threads")
+    batch_size = recipe.micro_batch_size if batch_size is None else batch_size
     return Pipeline(
-        opened,
+        source,
         recipe,
         split,
         batch_size=positive_int(batch_size, "batch_size"),
@@ -101,6 +94,18 @@ def pipeline(
         threads=threads,
         workers=positive_int(workers, "workers") if workers != 0 else 0,
     )
+
+
+def _split_of_recipe(source, split, recipe):
+    """A split, or what the recipe holds out for it where the set has no such part.
+
+    CIFAR has no validation part: its recipes hold out the last training examples, which the test
+    part must not replace.
+    """
+    part = part_of(split)
+    if part not in HELD_OUT or source.has_part(part):
+        return split
+    return (recipe.test_split if part == "test" else recipe.validation_split) or split
 
 
 class Pipeline(batches.KerasBatches):

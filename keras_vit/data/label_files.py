@@ -166,11 +166,12 @@ def read_csv(path, problem):
     columns = {name: {file: row[name] for file, row in rows.items()} for name in chosen}
     if not has_heads:
         return columns, parts
-    for head, cells in columns.items():
-        if len(columns) > 1 and problem[head] != "multi_label":  # an empty cell lacks a label
-            cells = {file: cell for file, cell in cells.items() if cell}
-        columns[head] = {head: cells}
-    return columns, parts
+    # Where there are several, an empty cell is no label; among several labels it is no tag.
+    full = [name for name in chosen if len(chosen) == 1 or problem[name] == "multi_label"]
+    return {
+        head: {head: {file: cell for file, cell in cells.items() if cell or head in full}}
+        for head, cells in columns.items()
+    }, parts
 
 
 def labels_in(columns, problem, path):

@@ -23,6 +23,11 @@ def labelled_files(files, problem=None):
     Raises:
         ValueError: the layout is another one, or could be read in two ways.
     """
+    if problem not in (None, "single_label"):
+        raise ValueError(
+            f"Class folders give each image one class; problem={problem!r} needs labels=, "
+            f"a file or a mapping that names the labels of each. Received: {files.path}"
+        )
     images = images_among(files.names)
     parts, class_names, labelled = find_parts(files, images), [], {}
     for part, prefix in parts.items():
