@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from keras_vit.checks import require
 from keras_vit.data.files import images_among
 
 _FILE = "file filename file_name filepath file_path image image_name image_path path".split()
@@ -38,19 +39,14 @@ def rows_of_mapping(rows, problem, place):
     """
     names, parts = None, None
     if isinstance(rows.get("labels"), Mapping):
-        if other := sorted(set(rows) - {"labels", "classes", "split"}):
-            raise ValueError(
-                f"Beside the key 'labels', {place} may have the keys 'classes' and 'split'. "
-                f"Received: {', '.join(map(repr, other))}"
-            )
+        rule = f"Beside the key 'labels', {place} may have the keys 'classes' and 'split'"
+        refuse(sorted(map(repr, set(rows) - {"labels", "classes", "split"})), rule)
         rows, names, parts = (rows.get(key) for key in ("labels", "classes", "split"))
     heads = _by_head(rows, problem, place) if isinstance(problem, Mapping) else {None: rows}
     if parts is not None:
-        if not isinstance(parts, Mapping) or set(parts) != set().union(*heads.values()):
-            raise ValueError(
-                f"'split' in {place} must name the part of each file among the labels. Received: "
-                f"{parts!r:.80}"
-            )
+        fits = isinstance(parts, Mapping) and set(parts) == set().union(*heads.values())
+        rule = f"'split' in {place} must name the part of each file among the labels"
+        require(fits, rule, received=parts)
         parts = {_plain(file): part for file, part in parts.items()}
     heads = {head: {_plain(f): _plain(y) for f, y in rows.items()} for head, rows in heads.items()}
     return heads.get(None, heads), names, parts
@@ -58,18 +54,12 @@ def rows_of_mapping(rows, problem, place):
 
 def _by_head(rows, problem, place):
     """{head: {file: label}} of rows in that form, or in the form {file: {head: label}}."""
-    if wrong := [name for name, row in rows.items() if not isinstance(row, Mapping)]:
-        raise ValueError(
-            f"Of several heads each label in {place} must be a dict {{head: label}}. Received: "
-            f"{rows[wrong[0]]!r:.80} for {wrong[0]!r}"
-        )
+    wrong = [name for name, row in rows.items() if not isinstance(row, Mapping)]
+    refuse(wrong, f"Of several heads each label in {place} must be a dict {{head: label}}", rows)
     if set(rows) == set(problem):
         return rows
-    if missing := set(problem) - set().union(*rows.values()):
-        raise ValueError(
-            f"problem must name heads among the labels in {place}. Received: "
-            f"{', '.join(map(repr, sorted(missing)))}"
-        )
+    missing = set(problem) - set().union(*rows.values())
+    refuse(sorted(map(repr, missing)), f"problem must name heads among the labels in {place}")
 
     def is_missing(label):  # as pandas writes it, too
         return label is None or (isinstance(label, float) and math.isnan(label))
@@ -131,11 +121,8 @@ def read_csv(path, problem):
             f"of labels, and perhaps 'split'. Received: {', '.join(map(repr, header)) or 'nothing'}"
         )
     has_heads = isinstance(problem, Mapping)
-    if has_heads and (missing := [name for name in problem if name not in columns]):
-        raise ValueError(
-            f"problem must name columns of {path}, which has {', '.join(map(repr, columns))}. "
-            f"Received: {', '.join(map(repr, missing))}"
-        )
+    missing = [repr(name) for name in problem if name not in columns] if has_heads else []
+    refuse(missing, f"problem must name columns of {path}, which has {', '.join(columns)}")
     chosen = list(problem if has_heads else (name for name in columns if name.lower() in _LABEL))
     chosen = chosen if has_heads or len(chosen) == 1 else columns
     if others := [name for name in columns if name not in chosen]:
@@ -200,16 +187,12 @@ def _one_column(cells, problem, path):
     texts, separators = set(cells.values()), "|;, " if problem else "|;"
     separator = next((s for s in separators if any(s in text for text in texts)), None)
     if separator is None and problem is None:
-        if any(_number(text) is not None for text in texts):
-            raise ValueError(
-                f"The labels in {path} are numbers, of classes or values to estimate; {ASK}. "
-                f"Received: {some_of(cells)}"
-            )
-        if several := {file: cell for file, cell in cells.items() if set(cell) & {" ", ","}}:
-            raise ValueError(
-                f"A label in {path} could be one name, or several separated by commas or spaces; "
-                f'say problem="single_label" or "multi_label". Received: {some_of(several)}'
-            )
+        numbers = [file for file, cell in cells.items() if _number(cell) is not None]
+        rule = f"The labels in {path} are numbers, of classes or values to estimate; {ASK}"
+        refuse(numbers, rule, cells)
+        several = [file for file, cell in cells.items() if set(cell) & {" ", ","}]
+        rule = f"A label in {path} could be one name, or several separated by commas or spaces; "
+        refuse(several, f'{rule}say problem="single_label" or "multi_label"', cells)
         return cells
     split = {name: cell.split(separator) if separator else [cell] for name, cell in cells.items()}
     return {name: [n for n in map(str.strip, names) if n] for name, names in split.items()}
@@ -223,6 +206,8 @@ def _number(cell):
         return None
 
 
-def some_of(rows):
-    """The first labels, for a message."""
-    return ", ".join(f"{label!r:.40} for {file!r}" for file, label in list(rows.items())[:3])
+def refuse(wrong, rule, rows=None):
+    """Raises a ValueError that tells a rule and what is wrong: texts, or files and their labels."""
+    if names := list(wrong)[:3]:
+        told = names if rows is None else [f"{rows[name]!r:.80} for {name!r}" for name in names]
+        raise ValueError(f"{rule}. Received: {', '.join(told)}")
