@@ -4,6 +4,7 @@ import pathlib
 import warnings
 from collections import Counter
 
+from keras_vit.checks import require
 from keras_vit.data.files import Folder, images_among, listed
 from keras_vit.data.sources import part_of
 
@@ -23,11 +24,9 @@ def labelled_files(files, problem=None):
     Raises:
         ValueError: the layout is another one, or could be read in two ways.
     """
-    if problem not in (None, "single_label"):
-        raise ValueError(
-            f"Class folders give each image one class; problem={problem!r} needs labels=, "
-            f"a file or a mapping that names the labels of each. Received: {files.path}"
-        )
+    rule = f"Class folders give each image one class; problem={problem!r} needs labels=, a file or "
+    rule += "a mapping that names the labels of each"
+    require(problem in (None, "single_label"), rule, received=str(files.path))
     images = images_among(files.names)
     parts, class_names, labelled = find_parts(files, images), [], {}
     for part, prefix in parts.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.checks import check_choice, pair, positive_float, rate
+from keras_vit.checks import check_choice, pair, positive_float, rate, require
 from keras_vit.data import arrays, dataset, tfds
 from keras_vit.data.dataset import ImageDataset, check_problem
 from keras_vit.data.files import ARCHIVES, listed
@@ -121,11 +121,8 @@ def find_source(source, data_dir, labels=None, problem=None, test_fraction=0.2, 
     path = Path(source).expanduser() if isinstance(source, PATHS) and str(source) else None
     suffix, is_folder = path and path.suffix.lower(), path and path.is_dir()
     if labels is not None:
-        if not is_folder and suffix not in ARCHIVES:
-            raise ValueError(
-                "labels belong to the images of a folder, .zip or .tar archive. Received: labels, "
-                f"and the source {source!r:.80}"
-            )
+        rule = "labels belong to the images of a folder, .zip or .tar archive"
+        require(is_folder or suffix in ARCHIVES, rule, received=source)
     elif isinstance(source, str) and source == "digits":
         return arrays.load_digits(test_fraction, seed)
     elif isinstance(source, str) and (named := _find_named(source, data_dir)):

@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
+from keras_vit.checks import require
 from keras_vit.workarounds import decode
 
 PATHS = (str, os.PathLike)
@@ -93,10 +94,8 @@ def pixels_of(image, channels, upright=True):
 
 def picture_of(image, channels):
     """A PIL image of any mode as an RGB or L one."""
-    if channels not in (1, 3):
-        raise ValueError(
-            f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
-        )
+    rule = f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
+    require(channels in (1, 3), rule, received=image.mode)
     is_deep = image.mode == "I" and image.format in ("PNG", "PPM")
     if is_deep or image.mode.startswith("I;16"):
         # Pillow would clip 16 bits at 255 and leave the image nearly white.
@@ -138,11 +137,8 @@ def convert_channels(images, channels):
         return images
     if (present, channels) == (1, 3):
         return images.repeat(3, axis=-1)
-    if (present, channels) != (3, 1):
-        raise ValueError(
-            "Only 1 -> 3 and 3 -> 1 channels can be converted. Received: images with "
-            f"{present} channels and channels={channels}"
-        )
+    rule = "Only 1 -> 3 and 3 -> 1 channels can be converted"
+    require((present, channels) == (3, 1), rule, received=f"{present} -> {channels}")
     if images.dtype == np.uint8:
         rows = np.ascontiguousarray(images).reshape(-1, *images.shape[-2:])
         return np.asarray(Image.fromarray(rows).convert("L")).reshape(*images.shape[:-1], 1)
@@ -173,11 +169,10 @@ def per_channel(preprocessing, channels):
     """
     mean, std = preprocessing.mean, preprocessing.std
     for name, values in (("mean", mean), ("std", std)):
-        if len(values) not in (1, channels) and len(set(values)) > 1:
-            raise ValueError(
-                f"{name} must have one number for each of the {channels} channels of the images; "
-                f"preprocessing.for_channels({channels}) makes them. Received: {name}={values}"
-            )
+        fits = len(values) in (1, channels) or len(set(values)) == 1
+        rule = f"{name} must have one number for each of the {channels} channels of the images"
+        advice = f"preprocessing.for_channels({channels}) makes them"
+        require(fits, f"{rule}; {advice}", received=values)
     return tuple(np.resize(np.array(values, np.float32), channels) for values in (mean, std))
 
 
