@@ -108,7 +108,7 @@ class Batches:
             rows = self.rows[start : start + self.size]
             images, errors = prepare(rows, read, *wanted)
             places = {index: self.source.place(rows[index]) for index in errors}
-            warn_of_unreadable(places, errors)
+            warn_of_unreadable([f"{places[index]}: {errors[index]}" for index in errors])
             self.skipped += places.values()
             kept = np.delete(np.arange(len(rows)), [*errors])  # as a pipeline leaves others out
             if len(kept):

@@ -82,27 +82,24 @@ def prepared(items, wanted, rows=None, skip_corrupt=False):
     rows = range(len(items)) if rows is None else rows
     read = functools.partial(pixels_of, channels=wanted[1])
     batch, errors = prepare([items[row] for row in rows], read, *wanted)
-    errors = {rows[index]: error for index, error in errors.items()}
-    if errors and not skip_corrupt:
-        reasons = [f"{_name(items, index)}: {error}" for index, error in errors.items()]
-        raise ValueError(
-            f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
-            f"{listed(reasons)}\nRepair them or leave them out."
-        )
-    warn_of_unreadable(items, errors, stacklevel=4)
-    kept = [row for row in rows if row not in errors]
-    return batch[[row - rows.start for row in kept]] if errors else batch, kept
-
-
-def _name(items, index):
-    return items[index] if isinstance(items[index], PATHS) else f"images[{index}]"
-
-
-def warn_of_unreadable(items, errors, stacklevel=2):
-    """Warns of each image that cannot be read, by its path or its place; texts are by index."""
+    told = []
     for index, error in errors.items():
-        text = f"{_name(items, index)}: {error}; it is left out"
-        warnings.warn(text, stacklevel=stacklevel + 1)
+        item, row = items[rows[index]], rows[index]
+        told.append(f"{item if isinstance(item, PATHS) else f'images[{row}]'}: {error}")
+    if told and not skip_corrupt:
+        raise ValueError(
+            f"{len(told)} of {len(items)} images cannot be read. Received:\n{listed(told)}\n"
+            "Repair them or leave them out."
+        )
+    warn_of_unreadable(told, stacklevel=4)
+    kept = [index for index in range(len(rows)) if index not in errors]
+    return batch[kept] if errors else batch, [rows[index] for index in kept]
+
+
+def warn_of_unreadable(told, stacklevel=2):
+    """Warns of each image that cannot be read, by its name and the reason."""
+    for text in told:
+        warnings.warn(f"{text}; it is left out", stacklevel=stacklevel + 1)
 
 
 def prepare(items, read, image_size, channels, preprocessing):
