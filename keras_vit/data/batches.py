@@ -7,7 +7,6 @@ import contextlib
 import functools
 import math
 import os
-import sys
 
 import keras
 import numpy as np
@@ -90,7 +89,6 @@ def read_ahead(dataset, *, mean, std, threads, workers):
     if workers:  # bytes travel between processes, a quarter of floats
         from absl import flags
 
-        _check_script()
         report_ended_workers()
         if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps
             flags.FLAGS.mark_as_parsed()
@@ -100,17 +98,6 @@ def read_ahead(dataset, *, mean, std, threads, workers):
         batches = dataset.map(finish).to_iter_dataset(options)
     with contextlib.closing(iter(batches)) as iterator:
         yield from iterator
-
-
-def _check_script():
-    """Raises a RuntimeError where a worker would start workers."""
-    imported = sys.modules.get("__mp_main__")  # the name of the script in a worker
-    if imported is not None and imported is not sys.modules["__main__"]:
-        raise RuntimeError(
-            "A worker process imports the script that was started, which reads a pipeline with "
-            'workers at once. Put what the script does below `if __name__ == "__main__":`, or use '
-            "workers=0"
-        )
 
 
 def threads_for(source, image_size):

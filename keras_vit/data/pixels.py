@@ -35,13 +35,13 @@ def open_image(source):
         OSError, ValueError: no image, not a regular file, or more pixels than
             `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
     """
-    if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
-        exists = pathlib.Path(source).exists()
-        raise OSError(f"{source} {'is no regular file' if exists else 'does not exist'}")
+    in_memory = isinstance(source, bytes)
+    if not in_memory and pathlib.Path(source).exists() and not pathlib.Path(source).is_file():
+        raise OSError(f"{source} is no regular file")
     try:
-        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+        image = Image.open(io.BytesIO(source) if in_memory else source)
     except UnidentifiedImageError as error:
-        if isinstance(source, bytes):  # the address of an object in memory helps nobody
+        if in_memory:  # the address of an object in memory helps nobody
             raise UnidentifiedImageError("no image of a known format") from error
         raise
     tags = getattr(image, "tag_v2", {})  # of a TIFF, whose tiles may be larger than the image
