@@ -133,22 +133,16 @@ def read_csv(path, problem):
             f"read{ending}",
             stacklevel=2,
         )
-    rows = {}
-    for line, cells in enumerate(table[1:], 2):
-        if not any(cells):
-            continue
-        if len(cells) != len(header):
-            raise ValueError(
-                f"Each row of {path} must have the {len(header)} cells of the first. Received: "
-                f"{len(cells)} in row {line}; quote a cell that holds {delimiter!r}"
-            )
+    rows, lines = {}, [(line, row) for line, row in enumerate(table[1:], 2) if any(row)]
+    uneven = [f"{len(row)} in row {line}" for line, row in lines if len(row) != len(header)]
+    rule = f"A cell that holds {delimiter!r} must be quoted, so that each row of {path} has the "
+    refuse(uneven, f"{rule}{len(header)} cells of the first")
+    rule = f"{path} must name each file once; several labels of a file stand in one cell, "
+    for line, cells in lines:
         row = dict(zip(header, cells))
-        if (file := row[of_files]) in rows:
-            raise ValueError(
-                f"{path} must name each file once; several labels of a file stand in one cell, "
-                f"separated by |. Received: {file!r} again in row {line}"
-            )
-        rows[file] = row
+        again = [f"{row[of_files]!r} again in row {line}"] if row[of_files] in rows else []
+        refuse(again, f"{rule}separated by |")
+        rows[row[of_files]] = row
     parts = {file: row[split] for file, row in rows.items()} if split else None
     columns = {name: {file: row[name] for file, row in rows.items()} for name in chosen}
     if not has_heads:
