@@ -96,7 +96,7 @@ class Batches:
         from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
 
         wanted, weighted = input_of(self.model), isinstance(self.problem, dict)
-        label_rows = LabelRows(self.problem, self.source.label_shape, weighted=weighted)
+        label_rows = LabelRows(self.source, weighted=weighted)
         labels = {}  # of the rows of a batch
 
         def read(row):

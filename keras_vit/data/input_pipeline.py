@@ -171,8 +171,7 @@ class Pipeline(batches.KerasBatches):
         mean, std = per_channel(self.preprocessing, channels)
         self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
 
-        weighted = bool(self.missing)
-        self._label_rows = LabelRows.of_source(source, one_hot=training, weighted=weighted)
+        self._label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
         self._read = Reader(source, self.rows, transform, channels, self._label_rows, training)
         self._unreadable = {}  # row: reason, in all objects that are made of this one
         self._recipe = recipe
