@@ -172,7 +172,7 @@ class Pipeline(batches.KerasBatches):
         self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
 
         self._label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
-        self._read = Reader(source, self.rows, transform, channels, self._label_rows, training)
+        self._reader = Reader(source, self.rows, transform, channels, self._label_rows, training)
         self._unreadable = {}  # row: reason, in all objects that are made of this one
         self._recipe = recipe
         if training:
@@ -194,9 +194,9 @@ class Pipeline(batches.KerasBatches):
         """The batches by step, or the `share` of a process in each: a `grain.MapDataset`."""
         options = {"batch_size": self.batch_size, "seed": self.seed, "share": share}
         if not self.training:
-            return batches.evaluation_batches(self._read, **options)
+            return batches.evaluation_batches(self._reader, **options)
         options |= {"mixup": self._recipe.mixup, "cutmix": self._recipe.cutmix}
-        return batches.training_batches(self._read, layers=self._recipe.augment_layers, **options)
+        return batches.training_batches(self._reader, layers=self._recipe.augment_layers, **options)
 
     @property
     def steps_per_epoch(self):
@@ -267,7 +267,7 @@ class Pipeline(batches.KerasBatches):
             yield images, *self._label_rows.labels(rows, self.units)
             batches_left -= 1
         for _ in range(batches_left):  # where a process has no row of the last batch
-            images, rows, _ = self._read.collate([])
+            images, rows, _ = self._reader.collate([])
             yield images.astype(np.float32), *self._label_rows.labels(rows, self.units)
 
     def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:

@@ -21,7 +21,7 @@ from keras_vit.data.transform import Transform
 MOST_UNREADABLE = 0.25  # of the examples
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Reader:
     """(row, rng) -> (pixels, label row, notes): reads an example and transforms it.
 
@@ -42,8 +42,8 @@ class Reader:
             try:
                 with decoding():
                     image, label = self.source[candidate]
-                pixels = image if isinstance(image, bytes) else bytes_of(image, self.channels)
-                pixels = apply(self.transform, pixels, rng, self.channels, self.source.upright)
+                image = image if isinstance(image, bytes) else bytes_of(image, self.channels)
+                pixels = apply(self.transform, image, rng, self.channels, self.source.upright)
                 return pixels, self.label_rows.row(label), notes
             except ImageError as error:
                 notes.append((int(candidate), str(error)))
@@ -79,11 +79,7 @@ def apply(transform, image, rng=None, channels=3, upright=True):
 
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
-    if transform.crop in CROPS:
-        pixels = _cropped(transform, image, rng, channels, upright)
-    else:
-        pixels = _decoded(image, channels, upright)
-        pixels = fit_image(pixels, transform.image_size, transform.preprocessing)
+    pixels = _cropped(transform, image, rng, channels, upright)
     if transform.flip and rng.random() < 0.5:
         pixels = pixels[:, ::-1]
     if pixels.dtype != np.uint8 and transform.is_random:
@@ -108,7 +104,10 @@ def _decoded(image, channels, upright):
 
 
 def _cropped(transform, image, rng, channels, upright):
-    """The pixels of a random crop; a JPEG is decoded as small as the crop allows."""
+    """The crop of an image, resized; for a random one a JPEG is decoded as small as that allows."""
+    if transform.crop not in CROPS:
+        pixels = _decoded(image, channels, upright)
+        return fit_image(pixels, transform.image_size, transform.preprocessing)
     crop = CROPS[transform.crop]
     if transform.draft and isinstance(image, bytes):
         with opened(image) as file:
