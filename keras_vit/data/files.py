@@ -197,3 +197,11 @@ def listed(lines):
     """The first lines of a message, indented, and how many more there are."""
     more = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
     return "\n".join(f"  {line}" for line in [*lines[:LISTED], *more])
+
+
+def refuse(wrong, rule, rows=None):
+    """Raises a ValueError that tells a rule and what is wrong: texts, or files and their labels."""
+    if wrong := list(wrong):
+        told = [name if rows is None else f"{rows[name]!r:.80} for {name!r}" for name in wrong[:5]]
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise ValueError(f"{rule}. Received: {', '.join(told)}{more}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from keras_vit.checks import require
-from keras_vit.data.files import images_among
+from keras_vit.data.files import images_among, refuse
 
 _FILE = "file filename file_name filepath file_path image image_name image_path path".split()
 _LABEL = "label labels class class_name category target tag tags".split()
@@ -198,10 +198,3 @@ def _number(cell):
         return float({"true": 1, "false": 0}.get(cell.lower(), cell))
     except ValueError:
         return None
-
-
-def refuse(wrong, rule, rows=None):
-    """Raises a ValueError that tells a rule and what is wrong: texts, or files and their labels."""
-    if names := list(wrong)[:3]:
-        told = names if rows is None else [f"{rows[name]!r:.80} for {name!r}" for name in names]
-        raise ValueError(f"{rule}. Received: {', '.join(told)}")

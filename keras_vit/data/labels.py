@@ -8,7 +8,7 @@ import numpy as np
 from keras_vit.checks import require
 from keras_vit.data import label_files
 from keras_vit.data.dataset import MOST_CLASSES
-from keras_vit.data.label_files import refuse
+from keras_vit.data.files import refuse
 from keras_vit.data.sources import HELD_OUT, part_of
 from keras_vit.heads import map_heads
 
