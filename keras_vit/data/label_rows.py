@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from keras_vit.checks import require
 from keras_vit.heads import map_heads, of_head
 
 
@@ -90,11 +91,9 @@ def balanced_class_weights(source, rows):
         ValueError: images with other labels than one class of several, or a class without any.
     """
     has_heads = isinstance(source.problem, Mapping)
-    if "single_label" not in (source.problem.values() if has_heads else [source.problem]):
-        raise ValueError(
-            "Weights balance classes of which each image has one. Received: images for "
-            f"problem={source.problem!r}; leave class weights out."
-        )
+    problems = source.problem.values() if has_heads else [source.problem]
+    rule = "Weights balance classes of which each image has one; leave class weights out"
+    require("single_label" in problems, rule, received=f"problem={source.problem!r}")
 
     def balanced(problem, class_names, labels):
         if problem != "single_label":
