@@ -51,9 +51,9 @@ class Transform:
         interpolation: `"bilinear"`, `"bicubic"` or `"area"`.
         library: whose resize, see `keras_vit.Preprocessing`. TensorFlow's, by default, does not
             antialias; a random transform rounds its fractions to the nearest grey level, and
-            another one keeps them.
-        round_to_uint8: what saved recipes call `library="tensorflow_uint8"`, which truncates to
-            whole grey levels, as big_vision's pipelines do.
+            another one keeps them. That of `"tensorflow_uint8"` truncates to whole grey levels, as
+            big_vision's pipelines do.
+        round_to_uint8: the name of `library="tensorflow_uint8"` in recipes that are saved.
         draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
             crop is still larger than the result: several times as fast, and smoother than the
             authors' resize, which skips pixels. Others decode in full.
