@@ -118,7 +118,7 @@ def decoding(received=""):
     except (MemoryError, ImageError):
         raise
     except Exception as error:
-        raise ImageError(f"{received}{type(error).__name__}: {error}") from error
+        raise ImageError(f"{received}{error} ({type(error).__name__})") from error
 
 
 @contextlib.contextmanager
