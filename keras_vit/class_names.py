@@ -35,11 +35,9 @@ def class_map(problem, known, of_data, counts, owner="the model"):
         known = [other if known[0] in of_data else f"not {known[0]}", *known]
     unknown = [name for name in of_data if name not in known]
     if unknown and (0 < len(of_data) - len(unknown) or len(of_data) not in counts):
-        received = (
-            f"classes that {owner} does not know, {unknown[:10]}" if known else "other classes"
-        )
+        others = f"classes that {owner} does not know, {unknown[:10]}" if known else "other classes"
         raise ValueError(
-            f"The classes of the data must be among those of {owner}. Received: {received}; the "
+            f"The classes of the data must be among those of {owner}. Received: {others}; the "
             f"data has {len(of_data)} and {owner} {counts[-1]}. Name those alike that are the "
             "same; a model that learns other classes gets their names as model.class_names."
         )
@@ -75,16 +73,14 @@ def check_classes(model, data, validation=None):
             return
         counts = (1, 2) if len(known) == 1 else (len(known),)
         numbers = class_map(problem, known, of_data, counts, owner)
-        if (
-            numbers is not None
-            and (moved := np.flatnonzero(numbers != np.arange(len(numbers)))).size
-        ):
+        moved = [] if numbers is None else np.flatnonzero(numbers != np.arange(len(numbers)))
+        if len(moved):
             number = int(moved[0])
             raise ValueError(
                 f"The classes must have the numbers that {owner} gives them, as labels are "
                 f"numbers. Received: {of_data[number]!r} as {number}, which is {numbers[number]} "
-                f"of {owner}; give both the same classes in the same order (a "
-                "model that learns others gets their names as model.class_names)."
+                f"of {owner}; give both the same classes in the same order (a model that learns "
+                "others gets their names as model.class_names)."
             )
 
     map_heads(check, names, known_of_end(model, "class_names"), problem, "the model")

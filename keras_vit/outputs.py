@@ -179,11 +179,7 @@ def reading_of_loss(loss):
         loss, options = loss.func, loss.keywords
     names = [loss if isinstance(loss, str) else getattr(loss, "__name__", "")]
     if isinstance(loss, keras.losses.Loss):
-        names = [each.__name__ for each in type(loss).__mro__]
-        try:
-            options = loss.get_config()
-        except NotImplementedError:
-            options = vars(loss)
+        names, options = [each.__name__ for each in type(loss).__mro__], vars(loss)
     for name in (name.lower().replace("_", "") for name in names):
         if reading := _LOSSES.get(name):
             takes_logits = reading != "values" and bool(options.get("from_logits"))

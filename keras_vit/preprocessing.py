@@ -12,7 +12,6 @@ import warnings
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_float, require
-from keras_vit.text import brief
 
 RESIZES = ("squash", "shortest", "center_square")
 INTERPOLATIONS = ("bilinear", "bicubic", "area")
@@ -58,11 +57,8 @@ class Preprocessing:
             values = getattr(self, name)
             numbers = values if isinstance(values, (tuple, list)) else ()
             numbers = [x for x in numbers if isinstance(x, (int, float)) and abs(x) < math.inf]
-            if not numbers or len(numbers) < len(values):
-                raise ValueError(
-                    f"{name} must be a tuple of one finite number per channel. Received: "
-                    f"{name}={brief(values)}."
-                )
+            rule = f"{name} must be a tuple of one finite number per channel"
+            require(numbers and len(numbers) == len(values), rule, received=values)
             object.__setattr__(self, name, tuple(map(float, numbers)))
         fraction = positive_float(self.crop_fraction, "crop_fraction")
         object.__setattr__(self, "crop_fraction", fraction)

@@ -96,7 +96,7 @@ class Batches:
         from keras_vit.data.preprocess import input_of, prepare, warn_of_unreadable
 
         wanted, weighted = input_of(self.model), isinstance(self.problem, dict)
-        label_rows = LabelRows(self.problem, self.source.label_shape, weighted=weighted)
+        label_rows = LabelRows(self.source, weighted=weighted)
         labels = {}  # of the rows of a batch
 
         def read(row):
@@ -108,7 +108,7 @@ class Batches:
             rows = self.rows[start : start + self.size]
             images, errors = prepare(rows, read, *wanted)
             places = {index: self.source.place(rows[index]) for index in errors}
-            warn_of_unreadable(places, errors)
+            warn_of_unreadable([f"{places[index]}: {errors[index]}" for index in errors])
             self.skipped += places.values()
             kept = np.delete(np.arange(len(rows)), [*errors])  # as a pipeline leaves others out
             if len(kept):

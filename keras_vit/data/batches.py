@@ -7,7 +7,6 @@ import contextlib
 import functools
 import math
 import os
-import sys
 
 import keras
 import numpy as np
@@ -20,7 +19,7 @@ from keras_vit.data.pixels import normalized
 from keras_vit.workarounds import report_ended_workers
 
 
-def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0, share=(0, 1)):
+def training_batches(reader, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0, share=(0, 1)):
     """The batches to train on, by step and without end: a `grain.MapDataset`.
 
     The way of an example: its bytes are decoded, cropped, resized, flipped, rounded and augmented
@@ -28,7 +27,7 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
     its place in this chain: with one step more or fewer, runs begun before would get others.
 
     Args:
-        read: a `Reader`; `layers` are configs of `layer_configs`, `mixup` and `cutmix` alphas.
+        reader: a `Reader`; `layers` are configs of `layer_configs`, `mixup` and `cutmix` alphas.
         batch_size: examples per batch, of all processes together.
         seed: decides all that is random.
         share: (process, processes); the batches hold this process's part.
@@ -37,12 +36,12 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
     mixes = bool(layers or mixup or cutmix)
     part, parts = (0, 1) if mixes else share
 
-    dataset = import_grain().MapDataset.source(read.rows).seed(seed)
+    dataset = import_grain().MapDataset.source(reader.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
-    dataset = dataset.random_map(read)  # uint8 pixels and a row of floats, the label
-    dataset = dataset[: len(read.rows) // batch_size * batch_size]  # full batches only
+    dataset = dataset.random_map(reader)  # uint8 pixels and a row of floats, the label
+    dataset = dataset[: len(reader.rows) // batch_size * batch_size]  # full batches only
     dataset = dataset.batch(batch_size // parts, batch_fn=list)[part::parts]
-    dataset = dataset.map(read.collate)
+    dataset = dataset.map(reader.collate)
     if layers:
         dataset = dataset.random_map(functools.partial(augment, configs=layers))
     if mixup or cutmix:
@@ -52,17 +51,17 @@ def training_batches(read, *, batch_size, seed, layers=(), mixup=0.0, cutmix=0.0
     return dataset.repeat()
 
 
-def evaluation_batches(read, *, batch_size, seed, share=(0, 1)):
+def evaluation_batches(reader, *, batch_size, seed, share=(0, 1)):
     """The batches to evaluate on, in order, by step: a `grain.MapDataset` of one pass."""
     process, processes = share
-    step, place = np.divmod(np.arange(len(read.rows)), batch_size)
-    size = np.minimum(batch_size, len(read.rows) - step * batch_size)  # of the last one, smaller
+    step, place = np.divmod(np.arange(len(reader.rows)), batch_size)
+    size = np.minimum(batch_size, len(reader.rows) - step * batch_size)  # of the last one, smaller
     first, last = size * process // processes, size * (process + 1) // processes
-    rows = read.rows[(place >= first) & (place < last)]
+    rows = reader.rows[(place >= first) & (place < last)]
 
     dataset = import_grain().MapDataset.source(rows).seed(seed)
-    dataset = dataset.random_map(read)
-    return dataset.batch(batch_size // processes, batch_fn=read.collate)
+    dataset = dataset.random_map(reader)
+    return dataset.batch(batch_size // processes, batch_fn=reader.collate)
 
 
 def _part_of_batch(batch, share):
@@ -90,7 +89,6 @@ def read_ahead(dataset, *, mean, std, threads, workers):
     if workers:  # bytes travel between processes, a quarter of floats
         from absl import flags
 
-        _check_script()
         report_ended_workers()
         if not flags.FLAGS.is_parsed():  # Grain reads some, also in programs that are no absl apps
             flags.FLAGS.mark_as_parsed()
@@ -100,17 +98,6 @@ def read_ahead(dataset, *, mean, std, threads, workers):
         batches = dataset.map(finish).to_iter_dataset(options)
     with contextlib.closing(iter(batches)) as iterator:
         yield from iterator
-
-
-def _check_script():
-    """Raises a RuntimeError where a worker would start workers."""
-    imported = sys.modules.get("__mp_main__")  # the name of the script in a worker
-    if imported is not None and imported is not sys.modules["__main__"]:
-        raise RuntimeError(
-            "A worker process imports the script that was started, which reads a pipeline with "
-            'workers at once. Put what the script does below `if __name__ == "__main__":`, or use '
-            "workers=0"
-        )
 
 
 def threads_for(source, image_size):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_vit.checks import check_choice
+from keras_vit.checks import check_choice, require
 from keras_vit.data.sources import PROBLEMS, count_classes
 from keras_vit.heads import map_heads
 
@@ -66,11 +66,8 @@ class ImageDataset:
         images = [check_images(getattr(self, name), name) for name in names]
 
         def checked(problem, class_names, *labels):
-            if not class_names and problem != "regression":
-                raise ValueError(
-                    "class_names must name at least one class. Received: "
-                    f"{class_names!r} for {self.name!r}"
-                )
+            has_names, rule = bool(class_names), "class_names must name at least one class"
+            require(has_names or problem == "regression", rule, received=class_names)
             return check_parts(images, labels, problem, class_names, partly)
 
         labels = self.train_labels, self.test_labels
@@ -78,12 +75,10 @@ class ImageDataset:
         for part, name in enumerate(("train", "test")):
             object.__setattr__(self, f"{name}_images", images[part])
             object.__setattr__(self, f"{name}_labels", map_heads(operator.itemgetter(part), labels))
-        shapes = self.image_shape, self.test_images.shape[1:]
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                "train_images and test_images must have the same (height, width, channels). "
-                f"Received: {shapes[0]} and {shapes[1]}; resize one of them"
-            )
+        shapes = [each.shape[1:] for each in images]
+        rule = "train_images and test_images must have the same (height, width, channels)"
+        received = f"{shapes[0]} and {shapes[1]}"
+        require(shapes[0] == shapes[1], f"{rule}; resize one of them", received=received)
 
     @property
     def num_classes(self):
@@ -148,11 +143,9 @@ def split_rows(labels, test_fraction, seed, problem="single_label"):
         if len(members) >= 2:
             wanted = int(len(members) * test_fraction + 0.5)
             is_test[members[: min(max(wanted, 1), len(members) - 1)]] = True
-    if not is_test.any():
-        raise ValueError(
-            "A train/test split needs two images, of one class where each has one. Received: "
-            f"{len(labels)} images; add images or supply a test set"
-        )
+    rule = "A train/test split needs two images, of one class where each has one"
+    advice = "add images or supply a test set"
+    require(is_test.any(), f"{rule}; {advice}", received=f"{len(labels)} images")
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 

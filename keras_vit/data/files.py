@@ -4,7 +4,6 @@ import os
 import pathlib
 import re
 import tarfile
-import threading
 import warnings
 import zipfile
 from collections.abc import Iterable
@@ -142,17 +141,14 @@ class Archive:
 
 class ZipArchive(Archive):
     def _members(self):
-        self._open = threading.local()
-        with zipfile.ZipFile(self.path) as archive:
-            files = [info for info in archive.infolist() if not info.is_dir()]
+        self._archive = zipfile.ZipFile(self.path)  # which threads may read at once
+        files = [info for info in self._archive.infolist() if not info.is_dir()]
         return {info.filename.replace("\\", "/"): info for info in files}  # of Windows' makers
 
     def read(self, name):
         _check_size(self._entries[name].file_size)
-        if not hasattr(self._open, "file"):  # one for each thread: they need not wait
-            self._open.file = zipfile.ZipFile(self.path)
         try:
-            return self._open.file.read(self._entries[name])
+            return self._archive.read(self._entries[name])
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
             raise ValueError(f"cannot be read from the archive: {error}") from error
 
@@ -201,3 +197,11 @@ def listed(lines):
     """The first lines of a message, indented, and how many more there are."""
     more = [f"and {len(lines) - LISTED} more"] if len(lines) > LISTED else []
     return "\n".join(f"  {line}" for line in [*lines[:LISTED], *more])
+
+
+def refuse(wrong, rule, rows=None):
+    """Raises a ValueError that tells a rule and what is wrong: texts, or files and their labels."""
+    if wrong := list(wrong):
+        told = [name if rows is None else f"{rows[name]!r:.80} for {name!r}" for name in wrong[:5]]
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise ValueError(f"{rule}. Received: {', '.join(told)}{more}")

@@ -1,6 +1,5 @@
 """`FileSource`: the images of a folder or an archive, labelled by their folders or by name."""
 
-import itertools
 import operator
 import os
 import pathlib
@@ -31,11 +30,6 @@ class FileSource(Source):
         archive = ZipArchive if path.suffix.lower() == ".zip" else TarArchive
         self._files = files = Folder(path) if path.is_dir() else archive(path)
         if labels is None:
-            if problem not in (None, "single_label"):
-                raise ValueError(
-                    f"Class folders give each image one class; problem={problem!r} needs labels=, "
-                    f"a file or a mapping that names the labels of each. Received: {files.path}"
-                )
             class_names, parts = labelled_files(files, problem)
             problem, shape = "single_label", ()
         else:
@@ -119,11 +113,10 @@ def files_by_label(files, labels, problem=None):
     def check_classes(labels):
         if labels.problem == "regression" or labels.listed or "train" not in parts:
             return
-        seen = {}
+        seen = {part: set() for part in parts}
         for part, inside in parts.items():
-            known = [labels.values[names[n]] for n in inside if names[n] in labels.values]
-            is_number = labels.problem == "single_label"
-            seen[part] = {*known} if is_number else {*itertools.chain(*map(np.flatnonzero, known))}
+            for label in (labels.values.get(names[image], ()) for image in inside):
+                seen[part].update(np.flatnonzero(label) if np.ndim(label) else [label])
         if unknown := sorted(set().union(*seen.values()) - seen["train"]):
             raise ValueError(
                 f"Each class must have a training image. Received: {len(parts['train'])} of "

@@ -4,9 +4,9 @@ How images become batches stands in `keras_vit.data.batches.training_batches`, f
 """
 
 import copy
-import functools
 import hashlib
 import json
+import math
 import os
 from typing import Any
 
@@ -70,28 +70,21 @@ def pipeline(
         ValueError, ImportError: as in `load`.
     """
     recipe = recipe if model is None else recipe.for_weights(model)
-    opened = open_source(source, data_dir, labels, problem)
-    if batch_size is None:
-        batch_size = recipe.micro_batch_size
-    if channels is None:
-        channels = getattr(model, "channels", None) or opened.channels or 3
-    check_choice("channels", channels, (1, 3))
+    source = open_source(source, data_dir, labels, problem)
     check_choice("training", training, (None, True, False))
     if split is None:
         split, training = recipe.train_split, training is None or training
-    split = str(split)
-    part = part_of(split)
-    if part in HELD_OUT and not opened.has_part(part):
-        # CIFAR has no validation part: its recipes hold out the last training examples, which the
-        # test part must not replace.
-        held_out = {"validation": recipe.validation_split, "test": recipe.test_split}
-        split = held_out[part] or split
+    split = _split_of_recipe(source, str(split), recipe)
+    if channels is None:
+        channels = getattr(model, "channels", None) or source.channels or 3
+    check_choice("channels", channels, (1, 3))
     if threads is None:
-        threads = batches.threads_for(opened, recipe.train.image_size)
+        threads = batches.threads_for(source, recipe.train.image_size)
     else:
         threads = positive_int(threads, "threads")
+    batch_size = recipe.micro_batch_size if batch_size is None else batch_size
     return Pipeline(
-        opened,
+        source,
         recipe,
         split,
         batch_size=positive_int(batch_size, "batch_size"),
@@ -101,6 +94,18 @@ def pipeline(
         threads=threads,
         workers=positive_int(workers, "workers") if workers != 0 else 0,
     )
+
+
+def _split_of_recipe(source, split, recipe):
+    """A split, or what the recipe holds out for it where the set has no such part.
+
+    CIFAR has no validation part: its recipes hold out the last training examples, which the test
+    part must not replace.
+    """
+    part = part_of(split)
+    if part not in HELD_OUT or source.has_part(part):
+        return split
+    return (recipe.test_split if part == "test" else recipe.validation_split) or split
 
 
 class Pipeline(batches.KerasBatches):
@@ -152,19 +157,12 @@ class Pipeline(batches.KerasBatches):
     ):
         super().__init__()
         self.source, self.split, self.rows = source, split, source.rows(split)
-        self.name, self.left_out = source.name, source.left_out
-        self.problem, self.class_names = source.problem, source.class_names
+        self.name, self.problem, self.class_names = source.name, source.problem, source.class_names
         self.num_classes, self.num_examples = source.num_classes, len(self.rows)
-        self.missing = count_missing(source, self.rows)
+        self.left_out, self.missing = source.left_out, count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
-        if training and batch_size > self.num_examples:
-            raise ValueError(
-                "A batch for training must not be larger than the split. Received: batch_size="
-                f"{batch_size}, and {self.num_examples} examples in {split!r} of {source.name}"
-            )
-        full, left = divmod(self.num_examples, batch_size)
-        self.steps_per_epoch = full if training or not left else full + 1
         self.start, self._steps = 0, self.steps_per_epoch
+
         transform = recipe.train if training else recipe.eval
         self.image_shape = (*transform.image_size, channels)
         self.preprocessing = recipe.eval.preprocessing
@@ -172,27 +170,39 @@ class Pipeline(batches.KerasBatches):
             self.preprocessing = self.preprocessing.for_channels(channels)
         mean, std = per_channel(self.preprocessing, channels)
         self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
+
+        self._label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
+        self._reader = Reader(source, self.rows, transform, channels, self._label_rows, training)
         self._unreadable = {}  # row: reason, in all objects that are made of this one
-        weighted = bool(self.missing)
-        self._label_rows = LabelRows.of_source(source, one_hot=training, weighted=weighted)
-        self._read = Reader(
-            source,
-            self.rows,
-            transform=transform,
-            channels=channels,
-            label_rows=self._label_rows,
-            training=training,
-        )
-        make_batches = batches.evaluation_batches
+        self._recipe = recipe
         if training:
-            layers, width = recipe.augment_layers, self._label_rows.width
-            keras_layers.check(layers, (batch_size, *self.image_shape), width)
-            mixing = {"layers": layers, "mixup": recipe.mixup, "cutmix": recipe.cutmix}
-            make_batches = functools.partial(batches.training_batches, **mixing)
-        self._batches = functools.partial(
-            make_batches, self._read, batch_size=batch_size, seed=seed
-        )
+            self._check_training()
         self._dataset = self._batches(share=(0, 1))
+
+    def _check_training(self):
+        """Raises a ValueError where a batch, or a layer that augments batches, does not fit."""
+        if self.batch_size > self.num_examples:
+            raise ValueError(
+                "A batch for training must not be larger than the split. Received: batch_size="
+                f"{self.batch_size}, and {self.num_examples} examples in {self.split!r} of "
+                f"{self.name}"
+            )
+        batch_shape = self.batch_size, *self.image_shape
+        keras_layers.check(self._recipe.augment_layers, batch_shape, self._label_rows.width)
+
+    def _batches(self, share):
+        """The batches by step, or the `share` of a process in each: a `grain.MapDataset`."""
+        options = {"batch_size": self.batch_size, "seed": self.seed, "share": share}
+        if not self.training:
+            return batches.evaluation_batches(self._reader, **options)
+        options |= {"mixup": self._recipe.mixup, "cutmix": self._recipe.cutmix}
+        return batches.training_batches(self._reader, layers=self._recipe.augment_layers, **options)
+
+    @property
+    def steps_per_epoch(self):
+        """Batches in an epoch; in training only full ones."""
+        epoch = self.num_examples / self.batch_size
+        return math.floor(epoch) if self.training else math.ceil(epoch)
 
     @property
     def skipped(self):
@@ -257,7 +267,7 @@ class Pipeline(batches.KerasBatches):
             yield images, *self._label_rows.labels(rows, self.units)
             batches_left -= 1
         for _ in range(batches_left):  # where a process has no row of the last batch
-            images, rows, _ = self._read.collate([])
+            images, rows, _ = self._reader.collate([])
             yield images.astype(np.float32), *self._label_rows.labels(rows, self.units)
 
     def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:

@@ -114,7 +114,7 @@ def check(configs, batch_shape, label_width):
     for config in configs:
         try:
             first, again = (augment(batch, np.random.default_rng(1), (config,)) for _ in range(2))
-            fault = _fault(batch, first, again)
+            fault = _fault(batch[:2], first[:2], again[:2])
         except ImportError:
             raise
         except Exception as error:  # of any kind, from any layer
@@ -129,18 +129,18 @@ def check(configs, batch_shape, label_width):
 
 def _fault(batch, first, again):
     """What is wrong with a layer that has made these of a batch, or None."""
-    pixels, shape = first[0], batch[0].shape
-    if [x.shape for x in first[:2]] != [x.shape for x in batch[:2]]:
+    pixels = first[0]
+    if [x.shape for x in first] != [x.shape for x in batch]:
         return (
-            f"it makes images of shape {pixels.shape} from {shape}, and the size of images is the "
-            "recipe's: recipe.replace(image_size=...)"
+            f"it makes images of shape {pixels.shape} from {batch[0].shape}, and the size of "
+            "images is the recipe's: recipe.replace(image_size=...)"
         )
     if not np.isfinite(pixels).all() or pixels.max() < 16:
         return (
             f"it makes values of {pixels.min():g}..{pixels.max():g} from 0..255, and the pipeline "
             "scales the pixels after it"
         )
-    if not all(map(np.array_equal, first[:2], again[:2])):
+    if not all(map(np.array_equal, first, again)):
         return (
             f"on {keras.backend.backend()} it draws random numbers that no seed decides, so that "
             "no run could be repeated or continued"
@@ -167,10 +167,8 @@ class _Layer:
 
     def __init__(self, config, image_shape, label_shape):
         if "keras_cv" in config:
-            need = (
-                "Layers of keras_cv need KerasCV, which computes with TensorFlow on every backend"
-            )
-            with needs_extra("cv", need):
+            computes = "which computes with TensorFlow on every backend"
+            with needs_extra("cv", f"Layers of keras_cv need KerasCV, {computes}"):
                 import keras_cv  # noqa: F401
             _tensorflow()
         self.layer = keras.saving.deserialize_keras_object(json.loads(config))

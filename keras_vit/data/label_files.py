@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from keras_vit.data.files import images_among
+from keras_vit.checks import require
+from keras_vit.data.files import images_among, refuse
 
 _FILE = "file filename file_name filepath file_path image image_name image_path path".split()
 _LABEL = "label labels class class_name category target tag tags".split()
@@ -38,19 +39,14 @@ def rows_of_mapping(rows, problem, place):
     """
     names, parts = None, None
     if isinstance(rows.get("labels"), Mapping):
-        if other := sorted(set(rows) - {"labels", "classes", "split"}):
-            raise ValueError(
-                f"Beside the key 'labels', {place} may have the keys 'classes' and 'split'. "
-                f"Received: {', '.join(map(repr, other))}"
-            )
+        rule = f"Beside the key 'labels', {place} may have the keys 'classes' and 'split'"
+        refuse(sorted(map(repr, set(rows) - {"labels", "classes", "split"})), rule)
         rows, names, parts = (rows.get(key) for key in ("labels", "classes", "split"))
     heads = _by_head(rows, problem, place) if isinstance(problem, Mapping) else {None: rows}
     if parts is not None:
-        if not isinstance(parts, Mapping) or set(parts) != set().union(*heads.values()):
-            raise ValueError(
-                f"'split' in {place} must name the part of each file among the labels. Received: "
-                f"{parts!r:.80}"
-            )
+        fits = isinstance(parts, Mapping) and set(parts) == set().union(*heads.values())
+        rule = f"'split' in {place} must name the part of each file among the labels"
+        require(fits, rule, received=parts)
         parts = {_plain(file): part for file, part in parts.items()}
     heads = {head: {_plain(f): _plain(y) for f, y in rows.items()} for head, rows in heads.items()}
     return heads.get(None, heads), names, parts
@@ -58,18 +54,12 @@ def rows_of_mapping(rows, problem, place):
 
 def _by_head(rows, problem, place):
     """{head: {file: label}} of rows in that form, or in the form {file: {head: label}}."""
-    if wrong := [name for name, row in rows.items() if not isinstance(row, Mapping)]:
-        raise ValueError(
-            f"Of several heads each label in {place} must be a dict {{head: label}}. Received: "
-            f"{rows[wrong[0]]!r:.80} for {wrong[0]!r}"
-        )
+    wrong = [name for name, row in rows.items() if not isinstance(row, Mapping)]
+    refuse(wrong, f"Of several heads each label in {place} must be a dict {{head: label}}", rows)
     if set(rows) == set(problem):
         return rows
-    if missing := set(problem) - set().union(*rows.values()):
-        raise ValueError(
-            f"problem must name heads among the labels in {place}. Received: "
-            f"{', '.join(map(repr, sorted(missing)))}"
-        )
+    missing = set(problem) - set().union(*rows.values())
+    refuse(sorted(map(repr, missing)), f"problem must name heads among the labels in {place}")
 
     def is_missing(label):  # as pandas writes it, too
         return label is None or (isinstance(label, float) and math.isnan(label))
@@ -131,11 +121,8 @@ def read_csv(path, problem):
             f"of labels, and perhaps 'split'. Received: {', '.join(map(repr, header)) or 'nothing'}"
         )
     has_heads = isinstance(problem, Mapping)
-    if has_heads and (missing := [name for name in problem if name not in columns]):
-        raise ValueError(
-            f"problem must name columns of {path}, which has {', '.join(map(repr, columns))}. "
-            f"Received: {', '.join(map(repr, missing))}"
-        )
+    missing = [repr(name) for name in problem if name not in columns] if has_heads else []
+    refuse(missing, f"problem must name columns of {path}, which has {', '.join(columns)}")
     chosen = list(problem if has_heads else (name for name in columns if name.lower() in _LABEL))
     chosen = chosen if has_heads or len(chosen) == 1 else columns
     if others := [name for name in columns if name not in chosen]:
@@ -146,31 +133,26 @@ def read_csv(path, problem):
             f"read{ending}",
             stacklevel=2,
         )
-    rows = {}
-    for line, cells in enumerate(table[1:], 2):
-        if not any(cells):
-            continue
-        if len(cells) != len(header):
-            raise ValueError(
-                f"Each row of {path} must have the {len(header)} cells of the first. Received: "
-                f"{len(cells)} in row {line}; quote a cell that holds {delimiter!r}"
-            )
+    rows, lines = {}, [(line, row) for line, row in enumerate(table[1:], 2) if any(row)]
+    uneven = [f"{len(row)} in row {line}" for line, row in lines if len(row) != len(header)]
+    rule = f"A cell that holds {delimiter!r} must be quoted, so that each row of {path} has the "
+    refuse(uneven, f"{rule}{len(header)} cells of the first")
+    rule = f"{path} must name each file once; several labels of a file stand in one cell, "
+    for line, cells in lines:
         row = dict(zip(header, cells))
-        if (file := row[of_files]) in rows:
-            raise ValueError(
-                f"{path} must name each file once; several labels of a file stand in one cell, "
-                f"separated by |. Received: {file!r} again in row {line}"
-            )
-        rows[file] = row
+        again = [f"{row[of_files]!r} again in row {line}"] if row[of_files] in rows else []
+        refuse(again, f"{rule}separated by |")
+        rows[row[of_files]] = row
     parts = {file: row[split] for file, row in rows.items()} if split else None
     columns = {name: {file: row[name] for file, row in rows.items()} for name in chosen}
     if not has_heads:
         return columns, parts
-    for head, cells in columns.items():
-        if len(columns) > 1 and problem[head] != "multi_label":  # an empty cell lacks a label
-            cells = {file: cell for file, cell in cells.items() if cell}
-        columns[head] = {head: cells}
-    return columns, parts
+    # Where there are several, an empty cell is no label; among several labels it is no tag.
+    full = [name for name in chosen if len(chosen) == 1 or problem[name] == "multi_label"]
+    return {
+        head: {head: {file: cell for file, cell in cells.items() if cell or head in full}}
+        for head, cells in columns.items()
+    }, parts
 
 
 def labels_in(columns, problem, path):
@@ -199,16 +181,12 @@ def _one_column(cells, problem, path):
     texts, separators = set(cells.values()), "|;, " if problem else "|;"
     separator = next((s for s in separators if any(s in text for text in texts)), None)
     if separator is None and problem is None:
-        if any(_number(text) is not None for text in texts):
-            raise ValueError(
-                f"The labels in {path} are numbers, of classes or values to estimate; {ASK}. "
-                f"Received: {some_of(cells)}"
-            )
-        if several := {file: cell for file, cell in cells.items() if set(cell) & {" ", ","}}:
-            raise ValueError(
-                f"A label in {path} could be one name, or several separated by commas or spaces; "
-                f'say problem="single_label" or "multi_label". Received: {some_of(several)}'
-            )
+        numbers = [file for file, cell in cells.items() if _number(cell) is not None]
+        rule = f"The labels in {path} are numbers, of classes or values to estimate; {ASK}"
+        refuse(numbers, rule, cells)
+        several = [file for file, cell in cells.items() if set(cell) & {" ", ","}]
+        rule = f"A label in {path} could be one name, or several separated by commas or spaces; "
+        refuse(several, f'{rule}say problem="single_label" or "multi_label"', cells)
         return cells
     split = {name: cell.split(separator) if separator else [cell] for name, cell in cells.items()}
     return {name: [n for n in map(str.strip, names) if n] for name, names in split.items()}
@@ -220,8 +198,3 @@ def _number(cell):
         return float({"true": 1, "false": 0}.get(cell.lower(), cell))
     except ValueError:
         return None
-
-
-def some_of(rows):
-    """The first labels, for a message."""
-    return ", ".join(f"{label!r:.40} for {file!r}" for file, label in list(rows.items())[:3])

@@ -8,36 +8,27 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from keras_vit.checks import require
 from keras_vit.heads import map_heads, of_head
 
 
 class LabelRows:
     """Labels of a source -> float32 rows of `width` numbers -> labels for Keras.
 
-    The row of one class is one-hot, or its number alone where `shape` is (); that of several
-    classes has a 0 or 1 for each, that of a regression its values. Those of several heads stand
-    side by side. NaN is a label that an image lacks.
-
-    Args:
-        problem: what labels are, see `keras_vit.data.sources.PROBLEMS`, or a dict by head.
-        shape: of a label for Keras, without the batch, or a dict by head.
-        weighted: whether images may lack labels, so that Keras is fed weights of 0 and 1, too.
+    The row of one class is its number, unless it is `one_hot`; that of several classes has a 0 or 1
+    for each, that of a regression its values. Those of several heads stand side by side. NaN is a
+    label that an image lacks. Images may do so where Keras is fed weights of 0 and 1, too, if the
+    rows are `weighted`.
     """
 
-    def __init__(self, problem, shape, weighted=False):
-        self._weighted, heads = weighted, problem if isinstance(problem, Mapping) else [None]
-        self._heads = {head: (of_head(problem, head), of_head(shape, head)) for head in heads}
+    def __init__(self, source, one_hot=False, weighted=False):
+        self._weighted, self._heads = weighted, {}  # head, or None: (problem, shape for Keras)
+        for head in source.problem if isinstance(source.problem, Mapping) else [None]:
+            fields = source.problem, source.label_shape, source.num_classes
+            problem, shape, classes = (of_head(each, head) for each in fields)
+            shape = (classes,) if one_hot and problem == "single_label" else shape
+            self._heads[head] = problem, shape
         self.width = sum(math.prod(shape) for _, shape in self._heads.values())
-
-    @classmethod
-    def of_source(cls, source, one_hot, weighted):
-        """Those of a source, where the row of one class is its number unless it is `one_hot`."""
-
-        def shape_of(problem, shape, classes):
-            return (classes,) if one_hot and problem == "single_label" else shape
-
-        shape = map_heads(shape_of, source.problem, source.label_shape, source.num_classes)
-        return cls(source.problem, shape, weighted)
 
     def row(self, label):
         """The row of one label of a source."""
@@ -100,11 +91,9 @@ def balanced_class_weights(source, rows):
         ValueError: images with other labels than one class of several, or a class without any.
     """
     has_heads = isinstance(source.problem, Mapping)
-    if "single_label" not in (source.problem.values() if has_heads else [source.problem]):
-        raise ValueError(
-            "Weights balance classes of which each image has one. Received: images for "
-            f"problem={source.problem!r}; leave class weights out."
-        )
+    problems = source.problem.values() if has_heads else [source.problem]
+    rule = "Weights balance classes of which each image has one; leave class weights out"
+    require("single_label" in problems, rule, received=f"problem={source.problem!r}")
 
     def balanced(problem, class_names, labels):
         if problem != "single_label":

@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_vit.checks import require
 from keras_vit.data import label_files
 from keras_vit.data.dataset import MOST_CLASSES
-from keras_vit.data.sources import part_of
+from keras_vit.data.files import refuse
+from keras_vit.data.sources import HELD_OUT, part_of
 from keras_vit.heads import map_heads
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -60,13 +62,9 @@ def read_labels(labels, problem=None):
     else:
         rows = labels if isinstance(labels, Mapping) else label_files.read_json(place)
         rows, names, parts = label_files.rows_of_mapping(rows, problem, place)
-    for file, part in (parts or {}).items():
-        if not isinstance(part, str) or not part_of(part):
-            raise ValueError(
-                f"'split' in {place} must be train, validation or test. Received: {part!r} for "
-                f"{file!r}"
-            )
-    parts = parts and {file: part_of(part) for file, part in parts.items()}
+    parts = parts and {file: part_of(str(part)) or part for file, part in parts.items()}
+    wrong = [file for file, part in (parts or {}).items() if part not in ("train", *HELD_OUT)]
+    refuse(wrong, f"'split' in {place} must be train, validation or test", parts)
 
     def resolve(problem, rows, names):
         if is_csv:
@@ -82,21 +80,18 @@ def _resolve(rows, names, problem, place):
     """The fields of `Labels` of {file: name, list of names, number or list of numbers}."""
     if not rows:
         raise ValueError(f"{place} must label at least one file. Received: no labels")
-    is_list = isinstance(names, list | tuple)
-    if names is not None and (not is_list or not _are(str, names) or len(set(names)) < len(names)):
-        raise ValueError(
-            f"'classes' in {place} must be a list of different names. Received: {names!r:.80}"
-        )
+    is_list = isinstance(names, list | tuple) and _are(str, names)
+    fits = names is None or (is_list and len(set(names)) == len(names))
+    require(fits, f"'classes' in {place} must be a list of different names", received=names)
     listed, least = names is not None, 1 if problem else 2
     is_text, has_lists = _form(rows, place)
     read = _classes_by_name if is_text else _classes_by_number
     names = tuple(names) if listed else None
     problem, values, classes = read(rows, has_lists, names, problem, place)
-    if problem != "regression" and not least <= len(classes) <= MOST_CLASSES:
-        raise ValueError(
-            f"The labels in {place} must be of {least} to {MOST_CLASSES} classes. Received: "
-            f"{len(classes)}; one class alone needs problem={problem!r}"
-        )
+    if problem != "regression":
+        rule = f"The labels in {place} must be of {least} to {MOST_CLASSES} classes"
+        fits, advice = least <= len(classes) <= MOST_CLASSES, f"one alone needs problem={problem!r}"
+        require(fits, f"{rule}; {advice}", received=len(classes))
     return problem, classes, values, listed
 
 
@@ -135,24 +130,17 @@ def _classes_by_name(rows, has_lists, names, problem, place):
     """(problem, {file: value}, classes) of labels that are names or lists of names."""
     problem = problem or ("multi_label" if has_lists else "single_label")
     if problem == "regression":
-        raise ValueError(
-            f"Values to estimate must be numbers. Received: {label_files.some_of(rows)} in {place}"
-        )
+        refuse(rows, f"Values to estimate in {place} must be numbers", rows)
     lists = {file: [label] if isinstance(label, str) else label for file, label in rows.items()}
     if problem == "single_label":
-        if wrong := [file for file, label in lists.items() if len(label) != 1 or not label[0]]:
-            raise ValueError(
-                f"Each file in {place} must have one label, or say problem='multi_label'. "
-                f"Received: {rows[wrong[0]]!r:.80} for {wrong[0]!r}"
-            )
+        wrong = [file for file, label in lists.items() if len(label) != 1 or not label[0]]
+        rule = f"Each file in {place} must have one label, or say problem='multi_label'"
+        refuse(wrong, rule, rows)
     used = {name for label in lists.values() for name in label}
-    if "" in used:
-        raise ValueError(f"Classes must have names. Received: '' among the labels in {place}")
-    if names and (unknown := sorted(used - set(names))):
-        raise ValueError(
-            f"The labels in {place} must be among its classes {', '.join(names[:10])}. Received: "
-            f"{', '.join(map(repr, unknown[:10]))}"
-        )
+    require("" not in used, f"Classes must have names in {place}", received="")
+    if names:
+        rule = f"The labels in {place} must be among its classes {', '.join(names[:10])}"
+        refuse(sorted(map(repr, used - set(names))), rule)
     numeric = all(name.replace(".", "", 1).removeprefix("-").isdecimal() for name in used)
     classes = names or tuple(sorted(used, key=lambda n: (float(n) if numeric else 0, n)))
     numbers = {name: number for number, name in enumerate(classes)}
@@ -188,10 +176,8 @@ def _classes_by_number(rows, has_lists, names, problem, place):
     table = np.array(lists, np.float64)
     binary, exclusive = np.isin(table, (0, 1)), table.sum(axis=1) == 1
     if problem is None and (not has_lists or not binary.all() or exclusive.all()):
-        raise ValueError(
-            f"The labels in {place} could be of one class, of several, or values to estimate; "
-            f"{label_files.ASK}. Received: {label_files.some_of(rows)}"
-        )
+        rule = f"The labels in {place} could be of one class, of several, or values to estimate"
+        refuse(rows, f"{rule}; {label_files.ASK}", rows)
     values = table.astype(np.float32)
     if problem == "regression":
         return problem, dict(zip(rows, values if has_lists else values[:, 0])), names

@@ -4,7 +4,8 @@ import pathlib
 import warnings
 from collections import Counter
 
-from keras_vit.data.files import Folder, images_among, listed
+from keras_vit.checks import require
+from keras_vit.data.files import Folder, images_among, listed, refuse
 from keras_vit.data.sources import part_of
 
 _WORDS = ("train", "valid")  # names of parts that are names of classes as well
@@ -23,33 +24,34 @@ def labelled_files(files, problem=None):
     Raises:
         ValueError: the layout is another one, or could be read in two ways.
     """
+    rule = f"Class folders give each image one class; problem={problem!r} needs labels=, a file or "
+    rule += "a mapping that names the labels of each"
+    require(problem in (None, "single_label"), rule, received=str(files.path))
     images = images_among(files.names)
-    parts, class_names, labelled = find_parts(files, images), [], {}
+    parts, class_names, classes = find_parts(files, images), (), {}
     for part, prefix in parts.items():
-        classes = _class_images(files, images, prefix, class_names)
-        if not class_names:
-            class_names = list(classes)
-            if empty := [name for name in classes if not classes[name]]:
-                raise ValueError(
-                    f"Every class folder in {files.path} must hold an image. Received: none in "
-                    f"{', '.join(map(repr, empty))}; add some, or remove what is no class"
-                )
-            if len(classes) == 1 and problem is None:
-                raise ValueError(
-                    f"Images of at least two classes must lie in {files.path}, each class in a "
-                    f"folder of its own. Received: one folder, {class_names[0]!r}, of "
-                    f"{len(classes[class_names[0]])} images; pass the folder that holds all class "
-                    "folders, or say problem='single_label' if one class is meant"
-                )
-        if unknown := [name for name in classes if classes[name] and name not in class_names]:
-            first = next(iter(parts.values()))
-            raise ValueError(
-                f"The classes in {files.place(prefix)} must be among those in {files.place(first)} "
-                f"({', '.join(class_names)}). Received: unknown {', '.join(unknown)}"
-            )
-        named = enumerate(class_names)
-        labelled[part] = [(file, n) for n, name in named for file in classes.get(name, ())]
-    return tuple(class_names), labelled
+        classes[part] = _class_images(files, images, prefix, known=class_names)
+        class_names = class_names or tuple(classes[part])
+    first, *others = parts
+    empty = [f"none in {name!r}" for name, inside in classes[first].items() if not inside]
+    rule = f"Every class folder in {files.path} must hold an image; add some, or remove the others"
+    refuse(empty, rule)
+    if len(class_names) == 1 and problem is None:
+        raise ValueError(
+            f"Images of at least two classes must lie in {files.path}, each class in a folder of "
+            f"its own. Received: one folder, {class_names[0]!r}, of "
+            f"{len(classes[first][class_names[0]])} images; pass the folder that holds all class "
+            "folders, or say problem='single_label' if one class is meant"
+        )
+    for part in others:
+        unknown = [n for n, inside in classes[part].items() if inside and n not in class_names]
+        places = [files.place(parts[each]) for each in (part, first)]
+        rule = f"The classes in {places[0]} must be among those in {places[1]} "
+        refuse([f"unknown {n}" for n in unknown], f"{rule}({', '.join(class_names)})")
+    return class_names, {
+        part: [(file, n) for n, name in enumerate(class_names) for file in inside.get(name, ())]
+        for part, inside in classes.items()
+    }
 
 
 def find_parts(files, images):

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.checks import check_choice, pair, positive_float, rate
+from keras_vit.checks import check_choice, pair, positive_float, rate, require
 from keras_vit.data import arrays, dataset, tfds
 from keras_vit.data.dataset import ImageDataset, check_problem
 from keras_vit.data.files import ARCHIVES, listed
 from keras_vit.data.folders import FileSource
-from keras_vit.data.pixels import PATHS, pixels_of
+from keras_vit.data.pixels import PATHS, ImageError, decoding, pixels_of
 from keras_vit.data.resize import pillow_resize
 from keras_vit.data.sources import HELD_OUT, Source, part_of
 from keras_vit.data.vtab import VTAB_TASKS
@@ -91,7 +91,7 @@ def load(
     check_choice("channels", channels, (None, 1, 3))
     rate(positive_float(test_fraction, "test_fraction"), "test_fraction")
     split = {"test_fraction": test_fraction, "seed": check_seed(seed)}
-    opened = find_source(source, data_dir, labels, problem, **split)
+    opened = _check_problem(find_source(source, data_dir, labels, problem, **split), problem)
     if isinstance(opened, ImageDataset):
         shape = opened.image_shape
         if (*(size or shape[:2]), channels or shape[2]) == shape:
@@ -119,21 +119,14 @@ def find_source(source, data_dir, labels=None, problem=None, test_fraction=0.2, 
     if problem is not None:
         check_problem(problem)
     path = Path(source).expanduser() if isinstance(source, PATHS) and str(source) else None
-    suffix, is_folder, opened = path and path.suffix.lower(), path and path.is_dir(), None
+    suffix, is_folder = path and path.suffix.lower(), path and path.is_dir()
     if labels is not None:
-        if not is_folder and suffix not in ARCHIVES:
-            raise ValueError(
-                "labels belong to the images of a folder, .zip or .tar archive. Received: labels, "
-                f"and the source {source!r:.80}"
-            )
-    elif isinstance(source, str):
-        if source == "digits":
-            opened = arrays.load_digits(test_fraction, seed)
-        else:
-            find = _find_fashion_mnist if source == "fashion_mnist" else _find_prepared
-            opened = find(source, data_dir)
-    if opened is not None:
-        return _check_problem(opened, problem)
+        rule = "labels belong to the images of a folder, .zip or .tar archive"
+        require(is_folder or suffix in ARCHIVES, rule, received=source)
+    elif isinstance(source, str) and source == "digits":
+        return arrays.load_digits(test_fraction, seed)
+    elif isinstance(source, str) and (named := _find_named(source, data_dir)):
+        return named
     if suffix == ".npz" and path.is_file():
         return arrays.load_npz(path, test_fraction, seed, problem)
     if is_folder or (suffix in ARCHIVES and path.is_file()):
@@ -151,7 +144,7 @@ def is_named(source, data_dir=None):
     """Whether a source is a set with a name, built in or prepared; all others are one's own."""
     if source in ("digits", "fashion_mnist"):
         return True
-    return isinstance(source, str) and _find_prepared(source, data_dir) is not None
+    return isinstance(source, str) and _find_named(source, data_dir) is not None
 
 
 def _check_problem(source, problem):
@@ -166,8 +159,10 @@ def _check_problem(source, problem):
     return source
 
 
-def _find_prepared(name, data_dir):
-    """The source of a name of TensorFlow Datasets or of VTAB, or None where it is none."""
+def _find_named(name, data_dir):
+    """The set of that name in a data folder, or None where it is no name of a set."""
+    if name == "fashion_mnist":
+        return _find_fashion_mnist(name, data_dir)
     if name.startswith("vtab/") and (task := VTAB_TASKS.get(name.removeprefix("vtab/"))):
         folder = tfds.find_prepared(task.dataset, data_dir, task.major)
         return tfds.PreparedSource(name, folder, task)
@@ -221,14 +216,11 @@ def _in_memory(source, size, channels, skip_corrupt):
     count, given, images, labels, reasons = len(rows), size, None, ([], []), {}
     for part, row in rows:
         try:
-            image, label = source[row]
-            pixels = pixels_of(image, channels, source.upright)
-        except MemoryError:
-            raise
-        # Pillow's decoders answer damaged files with errors of many unrelated types. None is
-        # swallowed: each is reported with its path.
-        except Exception as error:
-            reasons[source.place(row)] = f"{type(error).__name__}: {error}"
+            with decoding():
+                image, label = source[row]
+                pixels = pixels_of(image, channels, source.upright)
+        except ImageError as error:
+            reasons[source.place(row)] = error
             continue
         if images is None:
             size, first = given or pixels.shape[:2], source.place(row)

@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 from PIL import ExifTags, Image, TiffImagePlugin, UnidentifiedImageError
 
+from keras_vit.checks import require
 from keras_vit.workarounds import decode
 
 PATHS = (str, os.PathLike)
@@ -34,13 +35,13 @@ def open_image(source):
         OSError, ValueError: no image, not a regular file, or more pixels than
             `PIL.Image.MAX_IMAGE_PIXELS`: a small file can claim many gigabytes of them.
     """
-    if not isinstance(source, bytes) and not pathlib.Path(source).is_file():
-        exists = pathlib.Path(source).exists()
-        raise OSError(f"{source} {'is no regular file' if exists else 'does not exist'}")
+    in_memory = isinstance(source, bytes)
+    if not in_memory and pathlib.Path(source).exists() and not pathlib.Path(source).is_file():
+        raise OSError(f"{source} is no regular file")
     try:
-        image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source)
+        image = Image.open(io.BytesIO(source) if in_memory else source)
     except UnidentifiedImageError as error:
-        if isinstance(source, bytes):  # the address of an object in memory helps nobody
+        if in_memory:  # the address of an object in memory helps nobody
             raise UnidentifiedImageError("no image of a known format") from error
         raise
     tags = getattr(image, "tag_v2", {})  # of a TIFF, whose tiles may be larger than the image
@@ -93,10 +94,8 @@ def pixels_of(image, channels, upright=True):
 
 def picture_of(image, channels):
     """A PIL image of any mode as an RGB or L one."""
-    if channels not in (1, 3):
-        raise ValueError(
-            f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
-        )
+    rule = f"files and PIL images give 1 or 3 channels, the model needs {channels}; pass arrays"
+    require(channels in (1, 3), rule, received=image.mode)
     is_deep = image.mode == "I" and image.format in ("PNG", "PPM")
     if is_deep or image.mode.startswith("I;16"):
         # Pillow would clip 16 bits at 255 and leave the image nearly white.
@@ -109,19 +108,26 @@ def picture_of(image, channels):
 
 
 @contextlib.contextmanager
-def opened(encoded):
-    """The image of Pillow in the bytes of a file, or an `ImageError` that says why not."""
+def decoding(received=""):
+    """Errors within it are an `ImageError`: decoders answer damaged files with any type of error.
+
+    None is swallowed: each is reported with its image.
+    """
     try:
-        with open_image(encoded) as image:
-            yield image
+        yield
     except (MemoryError, ImageError):
         raise
-    # Pillow's decoders answer damaged files with errors of many unrelated types.
     except Exception as error:
-        raise ImageError(
-            f"The image cannot be decoded. Received: {len(encoded)} bytes that begin with "
-            f"{encoded[:8]!r} ({type(error).__name__}: {error})"
-        ) from error
+        raise ImageError(f"{received}{error} ({type(error).__name__})") from error
+
+
+@contextlib.contextmanager
+def opened(encoded):
+    """The image of Pillow in the bytes of a file, or an `ImageError` that says why not."""
+    received = f"{len(encoded)} bytes that begin with {encoded[:8]!r}; "
+    with decoding(f"The image cannot be decoded. Received: {received}"):
+        with open_image(encoded) as image:
+            yield image
 
 
 def convert_channels(images, channels):
@@ -131,11 +137,8 @@ def convert_channels(images, channels):
         return images
     if (present, channels) == (1, 3):
         return images.repeat(3, axis=-1)
-    if (present, channels) != (3, 1):
-        raise ValueError(
-            "Only 1 -> 3 and 3 -> 1 channels can be converted. Received: images with "
-            f"{present} channels and channels={channels}"
-        )
+    rule = "Only 1 -> 3 and 3 -> 1 channels can be converted"
+    require((present, channels) == (3, 1), rule, received=f"{present} -> {channels}")
     if images.dtype == np.uint8:
         rows = np.ascontiguousarray(images).reshape(-1, *images.shape[-2:])
         return np.asarray(Image.fromarray(rows).convert("L")).reshape(*images.shape[:-1], 1)
@@ -166,11 +169,10 @@ def per_channel(preprocessing, channels):
     """
     mean, std = preprocessing.mean, preprocessing.std
     for name, values in (("mean", mean), ("std", std)):
-        if len(values) not in (1, channels) and len(set(values)) > 1:
-            raise ValueError(
-                f"{name} must have one number for each of the {channels} channels of the images; "
-                f"preprocessing.for_channels({channels}) makes them. Received: {name}={values}"
-            )
+        fits = len(values) in (1, channels) or len(set(values)) == 1
+        rule = f"{name} must have one number for each of the {channels} channels of the images"
+        advice = f"preprocessing.for_channels({channels}) makes them"
+        require(fits, f"{rule}; {advice}", received=values)
     return tuple(np.resize(np.array(values, np.float32), channels) for values in (mean, std))
 
 

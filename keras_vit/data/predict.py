@@ -48,11 +48,7 @@ class Prediction(typing.NamedTuple):
 
 
 class Value(typing.NamedTuple):
-    """One number that a regression gives for an image.
-
-    `label` is its name, or its place as text where the names are unknown, and `index` its place
-    among the outputs; `value` is the output itself.
-    """
+    """One number that a regression gives for an image; `label` and `index` as of a `Prediction`."""
 
     label: str
     index: int

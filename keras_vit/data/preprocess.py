@@ -13,7 +13,7 @@ from PIL import Image
 from keras_vit.checks import pair, require
 from keras_vit.data.dataset import check_pixels
 from keras_vit.data.files import files_at, listed
-from keras_vit.data.pixels import PATHS, normalized, per_channel, pixels_of
+from keras_vit.data.pixels import PATHS, ImageError, decoding, normalized, per_channel, pixels_of
 from keras_vit.data.resize import fit_image
 from keras_vit.models.backbone import backbones, entering
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
@@ -82,31 +82,28 @@ def prepared(items, wanted, rows=None, skip_corrupt=False):
     rows = range(len(items)) if rows is None else rows
     read = functools.partial(pixels_of, channels=wanted[1])
     batch, errors = prepare([items[row] for row in rows], read, *wanted)
-    errors = {rows[index]: error for index, error in errors.items()}
-    if errors and not skip_corrupt:
-        reasons = [f"{_name(items, i)}: {type(e).__name__}: {e}" for i, e in errors.items()]
-        raise ValueError(
-            f"{len(reasons)} of {len(items)} images cannot be read. Received:\n"
-            f"{listed(reasons)}\nRepair them or leave them out."
-        )
-    warn_of_unreadable(items, errors, stacklevel=4)
-    kept = [row for row in rows if row not in errors]
-    return batch[[row - rows.start for row in kept]] if errors else batch, kept
-
-
-def _name(items, index):
-    return items[index] if isinstance(items[index], PATHS) else f"images[{index}]"
-
-
-def warn_of_unreadable(items, errors, stacklevel=2):
-    """Warns of each image that cannot be read, by its path or its place; `errors` is by index."""
+    told = []
     for index, error in errors.items():
-        text = f"{_name(items, index)}: {error} ({type(error).__name__}); it is left out"
-        warnings.warn(text, stacklevel=stacklevel + 1)
+        item, row = items[rows[index]], rows[index]
+        told.append(f"{item if isinstance(item, PATHS) else f'images[{row}]'}: {error}")
+    if told and not skip_corrupt:
+        raise ValueError(
+            f"{len(told)} of {len(items)} images cannot be read. Received:\n{listed(told)}\n"
+            "Repair them or leave them out."
+        )
+    warn_of_unreadable(told, stacklevel=4)
+    kept = [index for index in range(len(rows)) if index not in errors]
+    return batch[kept] if errors else batch, [rows[index] for index in kept]
+
+
+def warn_of_unreadable(told, stacklevel=2):
+    """Warns of each image that cannot be read, by its name and the reason."""
+    for text in told:
+        warnings.warn(f"{text}; it is left out", stacklevel=stacklevel + 1)
 
 
 def prepare(items, read, image_size, channels, preprocessing):
-    """(images, {index: error} of those that cannot be read): as `input_of` tells, in float32.
+    """(images, {index: reason} of those that cannot be read): as `input_of` tells, in float32.
 
     `read` makes pixels of an item: uint8 in 0..255 or floats in [0, 1]. One image at a time is held
     at its full size.
@@ -115,16 +112,13 @@ def prepare(items, read, image_size, channels, preprocessing):
     batch, errors = np.zeros((len(items), *image_size, channels), np.float32), {}
     for index, item in enumerate(items):
         try:
-            pixels = read(item)
-            if pixels.dtype != np.uint8:
-                pixels = pixels.astype(np.float32) * np.float32(255)
-            batch[index] = normalized(fit_image(pixels, image_size, preprocessing), mean, std)
-        except MemoryError:
-            raise
-        # Pillow's decoders answer damaged files with errors of many unrelated types. None is
-        # swallowed: each is reported with its image.
-        except Exception as error:
-            errors[index] = error.with_traceback(None)  # which would keep the pixels
+            with decoding():
+                pixels = read(item)
+                if pixels.dtype != np.uint8:
+                    pixels = pixels.astype(np.float32) * np.float32(255)
+                batch[index] = normalized(fit_image(pixels, image_size, preprocessing), mean, std)
+        except ImageError as error:
+            errors[index] = str(error)  # the error itself would keep the pixels
     return batch, errors
 
 

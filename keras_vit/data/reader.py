@@ -3,6 +3,7 @@
 The next readable example stands in for a damaged one.
 """
 
+import dataclasses
 import math
 import warnings
 
@@ -11,12 +12,16 @@ from PIL import Image
 
 from keras_vit.data.crops import CROPS
 from keras_vit.data.files import LISTED, listed
-from keras_vit.data.pixels import ImageError, bytes_of, opened, orientation, picture_of, pixels_of
+from keras_vit.data.label_rows import LabelRows
+from keras_vit.data.pixels import ImageError, bytes_of, decoding, opened, orientation, pixels_of
 from keras_vit.data.resize import cut, fit_image, resized
+from keras_vit.data.sources import Source
+from keras_vit.data.transform import Transform
 
 MOST_UNREADABLE = 0.25  # of the examples
 
 
+@dataclasses.dataclass(eq=False)
 class Reader:
     """(row, rng) -> (pixels, label row, notes): reads an example and transforms it.
 
@@ -24,29 +29,25 @@ class Reader:
     the pixels are None. Notes are (row, reason) of those that cannot.
     """
 
-    def __init__(self, source, rows, *, transform, channels, label_rows, training):
-        self.source, self.rows, self.transform = source, rows, transform
-        self.channels, self.label_rows, self.training = channels, label_rows, training
+    source: Source
+    rows: np.ndarray  # of the split
+    transform: Transform
+    channels: int
+    label_rows: LabelRows
+    training: bool
 
     def __call__(self, row, rng):
         notes = []
         for candidate in self._candidates(row):
             try:
-                image, label = self._read(candidate)
-                pixels = image if isinstance(image, bytes) else bytes_of(image, self.channels)
-                pixels = apply(self.transform, pixels, rng, self.channels, self.source.upright)
+                with decoding():
+                    image, label = self.source[candidate]
+                image = image if isinstance(image, bytes) else bytes_of(image, self.channels)
+                pixels = apply(self.transform, image, rng, self.channels, self.source.upright)
                 return pixels, self.label_rows.row(label), notes
             except ImageError as error:
                 notes.append((int(candidate), str(error)))
         return None, None, notes
-
-    def _read(self, row):
-        try:
-            return self.source[row]
-        except MemoryError:
-            raise
-        except Exception as error:  # of any type, from the codecs of damaged records
-            raise ImageError(f"{type(error).__name__}: {error}") from error
 
     def _candidates(self, row):
         """The row, and in training as many after it as may be unreadable, and one more."""
@@ -78,11 +79,7 @@ def apply(transform, image, rng=None, channels=3, upright=True):
 
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
-    if transform.crop in CROPS:
-        pixels = _cropped(transform, image, rng, channels, upright)
-    else:
-        pixels = _decoded(image, channels, upright)
-        pixels = fit_image(pixels, transform.image_size, transform.preprocessing)
+    pixels = _cropped(transform, image, rng, channels, upright)
     if transform.flip and rng.random() < 0.5:
         pixels = pixels[:, ::-1]
     if pixels.dtype != np.uint8 and transform.is_random:
@@ -107,17 +104,18 @@ def _decoded(image, channels, upright):
 
 
 def _cropped(transform, image, rng, channels, upright):
-    """The pixels of a random crop; a JPEG is decoded as small as the crop allows."""
+    """The crop of an image, resized; for a random one a JPEG is decoded as small as that allows."""
+    if transform.crop not in CROPS:
+        pixels = _decoded(image, channels, upright)
+        return fit_image(pixels, transform.image_size, transform.preprocessing)
     crop = CROPS[transform.crop]
     if transform.draft and isinstance(image, bytes):
         with opened(image) as file:
             if file.format == "JPEG" and not (upright and orientation(file) > 1):
                 box, size, window = crop(transform, (file.height, file.width), rng=rng)
-                top, left, height, width = _drafted(file, box, size)
-                picture = picture_of(file, channels)
-                picture = picture.crop((left, top, left + width, top + height))
-                pixels = pixels_of(picture, channels, upright=False)
-                return resized(pixels, size, transform.preprocessing, window)
+                box = _drafted(file, box, size)
+                pixels = pixels_of(file, channels, upright=False)
+                return resized(cut(pixels, box), size, transform.preprocessing, window)
     pixels = _decoded(image, channels, upright)
     box, size, window = crop(transform, pixels.shape[:2], rng=rng)
     return resized(cut(pixels, box), size, transform.preprocessing, window)

@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from keras_vit.checks import needs_extra
+from keras_vit.checks import needs_extra, require
 from keras_vit.data.dataset import MOST_CLASSES
 from keras_vit.data.sources import Source
 
@@ -36,11 +36,8 @@ def find_prepared(dataset, data_dir=None, major=None):
     """
     data_dir = data_folder(data_dir)
     match = _NAME.match(dataset)
-    if match is None:
-        raise ValueError(
-            "A dataset is called 'name', 'name/config' or 'name/config:version'. "
-            f"Received: {dataset!r}"
-        )
+    rule = "A dataset is called 'name', 'name/config' or 'name/config:version'"
+    require(match, rule, received=dataset)
     name, config, version = match.groups()
     # Without a configuration in the name, the newest of any that is there.
     patterns = [f"{name}/{config}/*"] if config else [f"{name}/*", f"{name}/*/*"]

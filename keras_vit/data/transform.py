@@ -1,4 +1,7 @@
-"""What happens to one image on its way into a model: its geometry, augmentation, normalisation."""
+"""A `Transform`: what happens to one image on its way into a model, as a value.
+
+`keras_vit.data.reader.apply` does what it says, in the order of its fields.
+"""
 
 import dataclasses
 import functools
@@ -21,12 +24,14 @@ CENTERED = ("resize_small_center", "squash_center")
 
 
 @dataclasses.dataclass(frozen=True)
-class Geometry:
-    """Which pixels of an image become the result, and how they are resized.
+class Transform:
+    """The geometry, augmentation and normalisation of the images of a recipe, in this order.
 
-    Attributes:
+    What is not left to chance is done as `keras_vit.data.preprocess` does it, by `preprocessing`.
+
+    Args:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
-        crop: one of
+        crop: which pixels of an image become the result, one of
 
             - `"inception"`: a random box of `area` and `ratio`, resized, as TensorFlow draws it;
             - `"random_resized"`: as torchvision draws it, whose boxes are larger on average;
@@ -46,14 +51,25 @@ class Geometry:
         interpolation: `"bilinear"`, `"bicubic"` or `"area"`.
         library: whose resize, see `keras_vit.Preprocessing`. TensorFlow's, by default, does not
             antialias; a random transform rounds its fractions to the nearest grey level, and
-            another one keeps them.
-        round_to_uint8: what saved recipes call `library="tensorflow_uint8"`, which truncates to
-            whole grey levels, as big_vision's pipelines do.
+            another one keeps them. That of `"tensorflow_uint8"` truncates to whole grey levels, as
+            big_vision's pipelines do.
+        round_to_uint8: the name of `library="tensorflow_uint8"` in recipes that are saved.
         draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
             crop is still larger than the result: several times as fast, and smoother than the
             authors' resize, which skips pixels. Others decode in full.
+        flip: whether half of the images are mirrored.
+        affine: (rotation in degrees, change of size, move), the largest either way, the last two
+            as shares of the image, or `None`.
+        augment: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
+        randaugment: (operations, magnitude of 0 to 30 or more), or `None`.
+        value_range: what 0 and 255 become once a batch stands; or
+        mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
+
+    Raises:
+        ValueError: a value out of its range, or two fields that say the same.
     """
 
+    # Geometry
     image_size: tuple[int, int]
     crop: str = "squash"
     area: tuple[float, float] = (0.05, 1.0)
@@ -65,9 +81,27 @@ class Geometry:
     library: str | None = None
     round_to_uint8: bool = False
     draft: bool = True
+    # Augmentation
+    flip: bool = False
+    affine: tuple[float, float, float] | None = None
+    augment: tuple = ()
+    randaugment: tuple[int, float] | None = None
+    # Normalisation
+    value_range: tuple[float, float] = (-1.0, 1.0)
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
 
     def __post_init__(self):
+        steps = [self.augment] if isinstance(self.augment, str) else self.augment
+        steps = tuple(step if isinstance(step, str) else tuple(step) for step in steps)
+        object.__setattr__(self, "augment", steps)
         object.__setattr__(self, "image_size", pair(self.image_size, "image_size"))
+        self._check_geometry()
+        self._check_augmentation()
+        self._check_normalisation()
+        _ = self.preprocessing  # which checks interpolation, library, mean and std
+
+    def _check_geometry(self):
         check_choice("crop", self.crop, (*CROPS, *RESIZES))
         (least, most), (narrow, broad) = self.area, self.ratio
         is_share = 0 < least <= most <= 1
@@ -88,37 +122,7 @@ class Geometry:
             rule = f"resize_small must be at least {side} for crop={self.crop!r}"
             require((self.resize_small or 0) >= side, rule, received=self.resize_small)
 
-    def center_fraction(self):
-        """`crop_fraction`, which may follow from `resize_small`; 1 of crops that have none."""
-        if self.crop not in CENTERED or not self.resize_small:
-            return self.crop_fraction or 1.0
-        fraction = (side := max(self.image_size)) / self.resize_small
-        while math.floor(side / fraction) < self.resize_small:  # by a rounding error
-            fraction = math.nextafter(fraction, 0)
-        return fraction
-
-
-@dataclasses.dataclass(frozen=True)
-class Augmentation:
-    """How training varies an image after its crop, in the order of these fields.
-
-    Attributes:
-        flip: whether half of the images are mirrored.
-        affine: (rotation in degrees, change of size, move), the largest either way, the last two
-            as shares of the image, or `None`.
-        augment: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
-        randaugment: (operations, magnitude of 0 to 30 or more), or `None`.
-    """
-
-    flip: bool = False
-    affine: tuple[float, float, float] | None = None
-    augment: tuple = ()
-    randaugment: tuple[int, float] | None = None
-
-    def __post_init__(self):
-        steps = [self.augment] if isinstance(self.augment, str) else self.augment
-        steps = tuple(step if isinstance(step, str) else tuple(step) for step in steps)
-        object.__setattr__(self, "augment", steps)
+    def _check_augmentation(self):
         for step in self.augment:
             name = step if isinstance(step, str) else step[0]
             check_choice("augmentation", name, (*AUGMENTATIONS,))
@@ -135,6 +139,41 @@ class Augmentation:
         rule = "randaugment must be (operations, magnitude), such as (2, 10), or None"
         require(fits, rule, received=self.randaugment)
 
+    def _check_normalisation(self):
+        black, white = self.value_range
+        require(black < white, "value_range must be (low, high)", received=self.value_range)
+        is_pair = (self.mean is None) == (self.std is None)
+        rule = f"mean must be given with std, or neither; std={brief(self.std)}"
+        require(is_pair, rule, received=self.mean)
+        is_said_once = self.mean is None or self.value_range == Transform.value_range
+        rule = "value_range must be left out beside mean, which says the same"
+        require(is_said_once, rule, received=self.value_range)
+
+    @functools.cached_property
+    def preprocessing(self):
+        """The `Preprocessing` of such images without chance; of a random crop, the whole image."""
+        black, white = self.value_range
+        mean, std = self.mean, self.std
+        if mean is None:
+            mean, std = (-black / (white - black),) * 3, (1 / (white - black),) * 3
+        return Preprocessing(
+            mean,
+            std,
+            resize=RESIZES.get(self.crop, "squash"),
+            crop_fraction=self._center_fraction(),
+            interpolation=self.interpolation,
+            library="tensorflow_uint8" if self.round_to_uint8 else self.library or "tensorflow",
+        )
+
+    def _center_fraction(self):
+        """`crop_fraction`, which may follow from `resize_small`; 1 of crops that have none."""
+        if self.crop not in CENTERED or not self.resize_small:
+            return self.crop_fraction or 1.0
+        fraction = (side := max(self.image_size)) / self.resize_small
+        while math.floor(side / fraction) < self.resize_small:  # by a rounding error
+            fraction = math.nextafter(fraction, 0)
+        return fraction
+
     def augmentations(self):
         """(function, arguments) of each `(image, rng, *arguments) -> image` after the flip."""
         steps = [("affine", *self.affine)] if self.affine is not None else []
@@ -149,74 +188,10 @@ class Augmentation:
                 )
         return [(AUGMENTATIONS[name], arguments) for name, *arguments in steps]
 
-
-@dataclasses.dataclass(frozen=True)
-class Normalisation:
-    """Which numbers pixels become, once a batch stands.
-
-    Attributes:
-        value_range: what 0 and 255 become; or
-        mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
-    """
-
-    value_range: tuple[float, float] = (-1.0, 1.0)
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-
-    def __post_init__(self):
-        black, white = self.value_range
-        require(black < white, "value_range must be (low, high)", received=self.value_range)
-        is_pair = (self.mean is None) == (self.std is None)
-        rule = f"mean must be given with std, or neither; std={brief(self.std)}"
-        require(is_pair, rule, received=self.mean)
-        is_said_once = self.mean is None or self.value_range == Normalisation.value_range
-        rule = "value_range must be left out beside mean, which says the same"
-        require(is_said_once, rule, received=self.value_range)
-
-    def mean_and_std(self):
-        """`mean` and `std`, which may follow from `value_range`."""
-        if self.mean is not None:
-            return self.mean, self.std
-        black, white = self.value_range
-        return (-black / (white - black),) * 3, (1 / (white - black),) * 3
-
-
-@dataclasses.dataclass(frozen=True)
-class Transform(Normalisation, Augmentation, Geometry):  # the fields of the last come first
-    """The geometry, augmentation and normalisation of the images of a recipe.
-
-    The fields are those of `Geometry`, `Augmentation` and `Normalisation`, which say what each of
-    them means, and are applied in this order: crop and resize; flip, affine map, augmentations by
-    name, RandAugment; and, once a batch stands, the normalisation. What is not left to chance is
-    done as `keras_vit.data.preprocess` does it, by `preprocessing`.
-
-    Raises:
-        ValueError: a value out of its range, or two fields that say the same.
-    """
-
-    def __post_init__(self):
-        Geometry.__post_init__(self)
-        Augmentation.__post_init__(self)
-        Normalisation.__post_init__(self)
-        _ = self.preprocessing  # which checks the rest
-
-    @functools.cached_property
-    def preprocessing(self):
-        """The `Preprocessing` of such images without chance; of a random crop, the whole image."""
-        mean, std = self.mean_and_std()
-        return Preprocessing(
-            mean,
-            std,
-            resize=RESIZES.get(self.crop, "squash"),
-            crop_fraction=self.center_fraction(),
-            interpolation=self.interpolation,
-            library="tensorflow_uint8" if self.round_to_uint8 else self.library or "tensorflow",
-        )
-
     @property
     def is_random(self):
         """Whether two applications may differ."""
-        return self.crop not in RESIZES or self.flip or bool(self.augmentations())
+        return self.crop in CROPS or self.flip or bool(self.augmentations())
 
     def like(self, preprocessing, crop=True):
         """The transform whose images are normalised and resized as a `Preprocessing` says.

@@ -5,7 +5,6 @@ as 9,800 +- 800 it would need millions. It learns (target - mean) / deviation in
 weights are turned into the units of the labels when it has.
 """
 
-import contextlib
 import copy
 from collections.abc import Mapping
 
@@ -27,13 +26,12 @@ def units_of(pipeline):
     def of_values(problem, head):
         if problem != "regression":
             return None
-        rows, targets = pipeline.rows, []
-        for row in rows[np.linspace(0, len(rows) - 1, min(_MOST, len(rows))).astype(int)]:
-            with contextlib.suppress(OSError, ValueError):  # which the pipeline reports in time
-                label = of_head(pipeline.source[row][1], head)
-                targets.append(np.asarray(label, "float64").reshape(-1))
-        targets = [label for label in targets if not np.isnan(label).any()]
-        if not targets:
+        rows = pipeline.rows
+        rows = rows[np.linspace(0, len(rows) - 1, min(_MOST, len(rows))).astype(int)]
+        labels = [of_head(pipeline.source.label(row), head) for row in rows]
+        targets = np.array(labels, "float64").reshape(len(rows), -1)
+        targets = targets[~np.isnan(targets).any(axis=1)]
+        if not len(targets):
             return None
         mean, deviation = np.mean(targets, axis=0), np.std(targets, axis=0)
         deviation = np.where(deviation > 0, deviation, 1.0)

@@ -126,15 +126,6 @@ list(pipeline(numbered(16), recipe(), "test", workers=1))
     assert told in done.stderr and '`if __name__ == "__main__":`' in done.stderr, done.stderr
 
 
-@any_backend
-def test_a_worker_that_imports_the_script_starts_no_workers(monkeypatch):
-    """While Python imports a script again, for a worker, the script has this name."""
-    batches = pipeline(numbered(16), recipe(), "test", workers=1)
-    monkeypatch.setitem(sys.modules, "__mp_main__", type(sys)("__mp_main__"))
-    with pytest.raises(RuntimeError, match="reads a pipeline with workers at once"):
-        next(iter(batches))
-
-
 @pytest.mark.parametrize("processes, mixup", [(2, 0.0), (4, 0.0), (4, 0.5)])
 @any_backend
 def test_shards_are_parts_of_every_batch(processes, mixup):

@@ -107,6 +107,7 @@ def test_a_mapping_of_numbers_classes_or_values():
         ({"a": "cat"}, "regression", r"must be numbers. Received: 'cat' for 'a'"),
         ({"a": ["cat", "dog"]}, "single_label", "say problem='multi_label'"),
         ({"labels": {"a": "cow"}, "classes": ["cat"]}, None, r"its classes cat. Received: 'cow'"),
+        ({"labels": {"a": [*"abcdefg"]}, "classes": [*"xy"]}, None, r"'d', 'e' and 2 more$"),
         ({"labels": {"a": 1}, "classes": ["cat"]}, None, r"numbers of classes in 0..0.*1 for 'a'"),
         ({"labels": {"a": "cat"}, "class": ["cat"]}, None, r"and 'split'. Received: 'class'"),
         ({"labels": {"a": "cat"}, "classes": "cat"}, None, "must be a list of diff.*'cat'"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.data.label_rows import LabelRows
+from keras_vit.data.sources import Source
 
 pytestmark = pytest.mark.any_backend
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.any_backend
     ],
 )
 def test_labels_come_back(problem, shape, labels, width, dtype):
-    made = LabelRows(problem, shape)
+    made = LabelRows(Source("set", "abc", {"train": 2}, problem, shape))
     rows = np.stack([made.row(np.asarray(label)) for label in labels])
     assert rows.shape == (2, width) and rows.dtype == np.float32 and made.width == width
     (found,) = made.labels(rows)
@@ -28,7 +29,9 @@ def test_labels_come_back(problem, shape, labels, width, dtype):
 
 def test_heads_stand_side_by_side_and_what_lacks_stays_without_when_mixed():
     problem = {"breed": "single_label", "size": "regression"}
-    made = LabelRows(problem, {"breed": (3,), "size": (2,)}, weighted=True)
+    names, shapes = {"breed": "abc", "size": None}, {"breed": (), "size": (2,)}
+    source = Source("set", names, {"train": 2}, problem, shapes)
+    made = LabelRows(source, one_hot=True, weighted=True)
     both = made.row({"breed": 1, "size": np.array([10.0, 30.0])})
     neither = made.row({"breed": -1, "size": np.array([10.0, np.nan])})
     np.testing.assert_array_equal(both, [0, 1, 0, 10, 30])

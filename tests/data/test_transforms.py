@@ -13,7 +13,6 @@ from keras_vit.data import Transform, preprocess
 from keras_vit.data.crops import inception_box, random_window
 from keras_vit.data.pixels import normalized, per_channel
 from keras_vit.data.reader import apply
-from keras_vit.data.transform import Augmentation, Geometry, Normalisation
 from tests.data.pipeline_cases import encoded, tagged
 from tests.support import refuses
 
@@ -159,21 +158,6 @@ def test_black_and_white_become_the_ends_of_the_range(value_range):
 )
 def test_a_transform_that_cannot_be_is_refused(options):
     refuses("Received", Transform, 8, **options)
-
-
-@pytest.mark.parametrize(
-    "part, options",
-    [
-        (Geometry, {"image_size": 8, "area": (0.5, 1.5)}),
-        (Augmentation, {"affine": (1, 1, 0)}),
-        (Normalisation, {"value_range": (1, 1)}),
-    ],
-)
-def test_the_parts_of_a_transform_check_their_fields(part, options):
-    """Each by itself; together they have all of them, by which recipes are saved."""
-    refuses(f"{[*options][-1]} must be", part, **options)
-    names = [field.name for field in dataclasses.fields(part)]
-    assert set(names) < {field.name for field in dataclasses.fields(Transform)}
 
 
 FILES = {
