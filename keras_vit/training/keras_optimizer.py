@@ -1,4 +1,4 @@
-"""All that the optimizers need to know of Keras's inside; their rule can be read without it."""
+"""What the optimizers need of the inside of Keras; their rule can be read without it."""
 
 import keras
 from keras import ops
@@ -8,22 +8,15 @@ from keras_vit.workarounds import sum_over_replicas
 
 
 class KerasOptimizer(keras.optimizers.Optimizer):
-    """An optimizer of Keras in which the methods of a subclass decide the whole update.
+    """An optimizer of Keras in which a subclass decides the whole update.
 
     A subclass has `clip(gradients)` for all gradients and `update_step(gradient, variable, rate)`
-    for each. Keras 3.15 gets there by methods of its inside: those below, in the order in which it
-    calls them. Its decay of the weights is off, schedules count updates instead of batches, and
-    gradients are summed over replicas before they are clipped, where Keras sums them afterwards.
+    for each. Keras 3.15 gets there by the methods below, in this order. Gradients are summed over
+    replicas before they are clipped, where Keras sums them afterwards; schedules count updates,
+    where Keras counts batches; and Keras's decay of the weights is off.
     """
 
     clips_sum = True  # for `TensorFlowDevices.check_model`: Keras's would clip on each replica
-
-    def __init__(self, learning_rate, gradient_accumulation_steps=None, **kwargs):
-        rate = learning_rate
-        if gradient_accumulation_steps and callable(learning_rate):
-            rate = _PerUpdate(learning_rate, gradient_accumulation_steps)
-        super().__init__(rate, gradient_accumulation_steps=gradient_accumulation_steps, **kwargs)
-        self.schedule = learning_rate
 
     def build(self, variables):
         super().build(variables)
@@ -36,6 +29,11 @@ class KerasOptimizer(keras.optimizers.Optimizer):
     def _apply_weight_decay(self, variables):
         """Nothing: the rule decays."""
 
+    def _get_current_learning_rate(self):
+        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if self.fused_update is None:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
@@ -43,8 +41,7 @@ class KerasOptimizer(keras.optimizers.Optimizer):
             fused.update_all(self, grads, trainable_variables, learning_rate)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
-        """Nothing: they are summed."""
-        return grads_and_vars
+        return grads_and_vars  # they are summed
 
     def index_of(self, variable):
         """The number of a variable in the order of `build`."""
@@ -61,22 +58,3 @@ class KerasOptimizer(keras.optimizers.Optimizer):
             f"{type(self).__name__} decays the variables whose paths end in {self.decayed}. "
             "Received: a call of exclude_from_weight_decay; give `decayed` instead."
         )
-
-    def get_config(self):
-        config = super().get_config()
-        if isinstance(self.schedule, keras.optimizers.schedules.LearningRateSchedule):
-            config["learning_rate"] = keras.optimizers.schedules.serialize(self.schedule)
-        return config
-
-
-class _PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule over updates, for Keras, which counts batches."""
-
-    def __init__(self, schedule, batches):
-        self.schedule, self.batches = schedule, batches
-
-    def __call__(self, step):
-        return self.schedule(ops.floor_divide(step, self.batches))
-
-    def get_config(self):
-        return {"schedule": self.schedule, "batches": self.batches}

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_vit.checks import rate
 from keras_vit.training import fused
 from keras_vit.training.keras_optimizer import KerasOptimizer
 from keras_vit.training.layer_decay import layer_rates
@@ -43,8 +44,8 @@ class DecoupledOptimizer(KerasOptimizer):
         use_ema: whether to keep averages of the weights, see `averaged_weights`.
         ema_momentum: share of the average that an update keeps; the first update makes the
             average equal to the weights.
-        gradient_accumulation_steps: batches of an update, or `None` for one.
-        **kwargs: of `keras.optimizers.Optimizer`: `global_clipnorm`, `name`, and so on.
+        **kwargs: of `keras.optimizers.Optimizer`: `global_clipnorm`, `name`,
+            `gradient_accumulation_steps` (batches of an update; `None` for one), and so on.
 
     Raises:
         ValueError: a value is out of range; for `layer_decay` when the variables are known.
@@ -63,17 +64,15 @@ class DecoupledOptimizer(KerasOptimizer):
         num_blocks=None,
         use_ema=False,
         ema_momentum=0.99,
-        gradient_accumulation_steps=None,
         **kwargs,
     ):
-        weight_decay = weight_decay or 0.0
-        if weight_decay < 0:
+        if (weight_decay or 0.0) < 0:
             raise ValueError(f"weight_decay must not be negative. Received: {weight_decay=}.")
         if not 0 <= ema_momentum <= 1:
             raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum=}.")
-        super().__init__(learning_rate, gradient_accumulation_steps, **kwargs)
-        self.weight_decay, self.decayed = weight_decay, tuple(decayed)
-        self.layer_decay, self.num_blocks = layer_decay, num_blocks
+        super().__init__(learning_rate, **kwargs)
+        self.schedule, self.weight_decay = learning_rate, weight_decay or 0.0
+        self.decayed, self.layer_decay, self.num_blocks = tuple(decayed), layer_decay, num_blocks
         # Not Keras's `use_ema`, which averages after each batch and overwrites the weights.
         self.keeps_averages, self.ema_momentum = bool(use_ema), ema_momentum
 
@@ -232,9 +231,7 @@ class SGDM(DecoupledOptimizer):
         **kwargs: Any,
     ):
         super().__init__(learning_rate, weight_decay, **kwargs)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1). Received: {momentum=}.")
-        self.momentum = momentum
+        self.momentum = rate(momentum, "momentum")
 
     def direction(self, gradient, slots, step):
         m = self.momentum * slots[0] + gradient

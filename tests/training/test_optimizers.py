@@ -281,7 +281,7 @@ def test_the_norm_is_the_one_of_the_gradients(accumulate):
     "make, message",
     [
         (lambda: AdamW(0.1, weight_decay=-1.0), "weight_decay must not be negative"),
-        (lambda: SGDM(0.1, momentum=1.0), r"momentum must be in \[0, 1\)"),
+        (lambda: SGDM(0.1, momentum=1.0), r"momentum must be a number in \[0, 1\)"),
     ],
 )
 def test_values_out_of_range_are_refused(make, message):
