@@ -7,6 +7,7 @@ from keras_vit.data.transform import Transform
 from keras_vit.data.vtab import VTAB_TASKS
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.datasets import VTAB_GROUPS, big_vision, find_dataset, vit_jax
+from keras_vit.recipes.fields import check_known
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.text import unknown
 
@@ -42,8 +43,7 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
     Raises:
         ValueError: no such data set or source; the message lists the nearest.
     """
-    if source not in SOURCES:
-        raise unknown("source", source, SOURCES)
+    check_known("source", source, SOURCES)
     family, _, task = str(dataset).lower().partition("/")
     if family == "vtab":
         if source != "paper":
@@ -87,25 +87,20 @@ def named(name, variant):
 
 def _paper(record, variant):
     """What Table 4 does not say of all data sets alike."""
-    size, ema, extra = 384, None, ()
+    size, ema, notes = 384, None, []
     if record.name == "imagenet2012" and variant in ("L/16", "H/14"):
         size, ema = {"L/16": 512, "H/14": 518}[variant], 0.9999
-        extra = ("Resolution and averaging are those of Table 2 (appendix B.1.1).",)
+        notes = ["Resolution and averaging are those of Table 2 (appendix B.1.1)."]
     elif variant == "H/14":
-        covered = "Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out."
-        size, extra = 378, (covered,)
+        size = 378
+        notes = ["Of 384 pixels, patches of 14 cover 378; the authors' code leaves the others out."]
     chosen = (
         f"Table 4 chooses among the learning rates on {record.held_out} % held-out training images "
         "and then trains on all; warm-up and augmentation are those of the authors' code."
     )
-    return {
-        "source": f"{PAPER}, Table 4 and appendix B.1.1",
-        "notes": (chosen, *extra),
-        **record.all_images(),
-        "validation_split": record.validation_split,
-        **vit_jax(size),
-        "ema": ema,
-    }
+    fields = {"source": f"{PAPER}, Table 4 and appendix B.1.1", "notes": (chosen, *notes)}
+    fields |= {"validation_split": record.validation_split, "ema": ema}
+    return {**fields, **record.all_images(), **vit_jax(size)}
 
 
 def vtab(task: str, variant: str | None = None) -> Recipe:
@@ -214,8 +209,13 @@ class FewShotProtocol:
         preprocessing: of the images: squashed to 256 x 256, in whole grey levels, the middle.
     """
 
-    source: str
-    datasets: tuple[str, ...]
+    source: str = (
+        f"{PAPER}, section 4.1; google-research/big_vision, evaluators/fewshot_lsr.py and "
+        "configs/common_fewshot.py"
+    )
+    datasets: tuple[str, ...] = tuple(
+        "caltech101 cars196:2.1.0 cifar100 dtd oxford_iiit_pet uc_merced".split()
+    )
     shots: tuple[int, ...] = (1, 5, 10, 25)
     seeds: tuple[int, ...] = (0, 1, 2)
     l2: float = 1024.0
@@ -230,8 +230,4 @@ class FewShotProtocol:
 
 def fewshot() -> FewShotProtocol:
     """The `FewShotProtocol` with the authors' numbers; docs/evaluation.md shows its use."""
-    return FewShotProtocol(
-        source=f"{PAPER}, section 4.1; google-research/big_vision, evaluators/fewshot_lsr.py and "
-        "configs/common_fewshot.py",
-        datasets=tuple("caltech101 cars196:2.1.0 cifar100 dtd oxford_iiit_pet uc_merced".split()),
-    )
+    return FewShotProtocol()

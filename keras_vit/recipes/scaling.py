@@ -15,14 +15,10 @@ def scale(
     """The recipe for another batch or number of updates.
 
     With k times the batch, the run sees as many images: steps, warm-up, boundaries and so on are
-    divided by k, and per update
-
-    - the learning rates are multiplied by k under SGD (Goyal et al., 2017; the authors of BiT), and
-      by √k under Adam (Malladi et al., 2022);
-    - the weight decay is multiplied by √k under Adam, so that a kernel shrinks as much in the
-      whole run as before (under SGD it does so by itself);
-    - the momentum of the averaged weights is taken to the power of k (Busbridge et al., 2023),
-      so that the average reaches as many images back.
+    divided by k. The learning rates are multiplied by k under SGD (Goyal et al., 2017; the authors
+    of BiT), and by √k under Adam (Malladi et al., 2022); so is the weight decay under Adam, and a
+    kernel shrinks as much in the whole run as before. The momentum of the averaged weights is taken
+    to the power of k (Busbridge et al., 2023): the average reaches as many images back.
 
     With another number of steps or epochs, warm-up, boundaries and so on keep their share of
     the run; learning rate, decay and averaging stay.

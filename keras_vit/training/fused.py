@@ -1,17 +1,14 @@
 """PyTorch's fused updates, which change all variables in one pass over the memory.
 
 Of a training step of S/16 on 4 images, a fused update takes 22 ms, and one variable by variable
-160. `update_for` decides whether an optimizer has one, and `update_all` runs it; all else of an
-optimizer can be read without this file.
+160. All else of an optimizer can be read without this file.
 """
 
 import keras
 from keras import ops
 
 _OPTIONS = {"fused": True, "maximize": False}
-# The methods that a fused update stands for, and the modules in which they are written.
-_RULE = ("direction", "descend", "update_step")
-_MODULES = ("keras_vit.training.decoupled", "keras_vit.training.optimizers")
+_FORMS = {}  # the methods of a rule -> the function that computes it for all variables at once
 
 
 def adam(optimizer, weights, gradients, slots, step, rate, decay):
@@ -35,18 +32,23 @@ def sgd(optimizer, weights, gradients, slots, step, rate, decay):
     fused_sgd(weights, gradients, *slots, lr=rate, weight_decay=0.0, **options)
 
 
+def add(optimizer_class, form):
+    """Lets PyTorch compute the rule of a class by a function such as `adam`."""
+    _FORMS[_rule(optimizer_class)] = form
+
+
+def _rule(optimizer_class):
+    """The functions that a fused update stands for; a subclass or an edit of one has others."""
+    return optimizer_class.direction, optimizer_class.descend, optimizer_class.update_step
+
+
 def update_for(optimizer, variables):
-    """The fused update, or `None`: on another backend, in half precision, of a user's rule."""
+    """The fused update, or `None`: on another backend, in half precision, of another rule."""
     dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
     if keras.backend.backend() != "torch" or dtypes not in ({"float32"}, {"float64"}):
         return None
-    return optimizer.fused_form() if is_rule_unchanged(optimizer) else None
-
-
-def is_rule_unchanged(optimizer):
-    """Whether the rule is this library's: one that a user has written runs as it is written."""
-    methods = [getattr(type(optimizer), name) for name in _RULE]
-    return all(method.__module__ in _MODULES for method in methods)
+    form = _FORMS.get(_rule(type(optimizer)))
+    return None if form is sgd and not optimizer.momentum else form  # torch keeps none of 0
 
 
 def update_all(optimizer, gradients, variables, learning_rate):

@@ -17,33 +17,17 @@ from keras_vit.weights.load import from_checkpoint
 EPSILON = 1e-6  # added to the variance of a patch's pixels
 
 
-@keras.saving.register_keras_serializable("keras_vit")
-class MaskPatches(DrawnPatches):
-    """Draws which patches of each image the encoder does not see, a share `masked` in (0, 1).
-
-    Those with the smallest random numbers stay visible: N * (1 - masked) of them, rounded down.
-
-    Shapes: (batch, N, width) -> the patches in a random order, the visible ones first, and the
-    place of each patch in that order; twice (batch, N) of integers.
-    """
-
-    def __init__(self, masked=0.75, seed=None, **kwargs):
-        super().__init__(seed, **kwargs)
-        if isinstance(masked, bool) or not 0 < masked < 1:
-            raise ValueError(f"masked must be a share in (0, 1), as 0.75. Received: {masked=}.")
-        self.masked = float(masked)
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.visible = int(self.patches * (1 - self.masked))
-        if not 0 < self.visible < self.patches:
-            raise ValueError(
-                f"Some of {self.patches} patches must be visible, some masked. Received: masked="
-                f"{self.masked}, which leaves {self.visible} visible; choose another share."
-            )
-
-    def call(self, x, noise=None, training=False):
-        return ordered(self.draw(x, training)[0] if noise is None else noise)
+def visible_patches(masked, patches):
+    """How many of the patches of an image stay visible: N * (1 - masked), rounded down."""
+    if isinstance(masked, bool) or not 0 < masked < 1:
+        raise ValueError(f"masked must be a share in (0, 1), as 0.75. Received: {masked=}.")
+    visible = int(patches * (1 - masked))
+    if not 0 < visible < patches:
+        raise ValueError(
+            f"Some of {patches} patches must be visible, some masked. Received: {masked=}, which "
+            f"leaves {visible} visible; choose another share."
+        )
+    return visible
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -108,7 +92,9 @@ class MaskedAutoencoder(MaskedImageModel):
                 "A patch of one value cannot be normalised. Received: norm_pix_loss=True, "
                 f"patch_size={v.patch_size}; choose norm_pix_loss=False."
             )
-        self.masking = MaskPatches(masked, seed, dtype=policy, name="masking")
+        self.masking = DrawnPatches(seed, dtype=policy, name="masking")
+        self.masking.build((None, math.prod(encoder.grid), v.width))
+        self.visible = visible_patches(masked, self.masking.patches)
         mlp_dim = 4 * decoder_width if decoder_mlp_dim is None else decoder_mlp_dim
         self.decoder = MaskedDecoder(
             encoder.grid,
@@ -125,7 +111,6 @@ class MaskedAutoencoder(MaskedImageModel):
             dtype=policy,
             name="decoder",
         )
-        self.masking.build((None, math.prod(encoder.grid), v.width))
         self.decoder.build((None, None, v.width))
         self.built = True
 
@@ -174,8 +159,9 @@ class MaskedAutoencoder(MaskedImageModel):
         images = self.encoder.check_images(images)
         tokens = self.patch_encoder(self.patches(images), training=training)
         learned, patches = ops.split(tokens, [self.encoder.variant.learned_tokens], axis=1)
-        order, places = self.masking(patches, noise=noise, training=training)
-        visible, masked = ops.split(order, [self.masking.visible], axis=1)
+        noise = self.masking.draw(patches, training)[0] if noise is None else noise
+        order, places = ordered(noise)
+        visible, masked = ops.split(order, [self.visible], axis=1)
         tokens = ops.concatenate([learned, gather(patches, visible)], axis=1)
         tokens = self.run_blocks(tokens, training)
         targets = self.pixels(images)

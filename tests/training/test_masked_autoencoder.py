@@ -6,7 +6,8 @@ import pytest
 
 import keras_vit
 from keras_vit import data, training
-from keras_vit.training.masked_autoencoder import MaskPatches
+from keras_vit.training.masked_autoencoder import visible_patches
+from keras_vit.training.masked_images import DrawnPatches, ordered
 from tests.support import (
     ORACLES,
     assert_close,
@@ -56,7 +57,7 @@ def test_it_is_that_of_transformers(dtype, tolerance):
     with precision(dtype):
         model = training.MaskedAutoencoder.from_checkpoint(FOLDER, dtype=dtype)
         x, noise = io["images"].astype(dtype), io["noise"]
-        assert model.norm_pix_loss and model.masking.masked == 0.6
+        assert model.norm_pix_loss and model.config["masked"] == 0.6
         loss, found = gradients(model, lambda y: model.compute_loss(y_pred=y), x, noise=noise)
         assert loss == pytest.approx(io["losses"][1], abs=tolerance)
         file = ORACLES / "mae" / "gradients"
@@ -69,7 +70,7 @@ def test_it_is_that_of_transformers(dtype, tolerance):
         plain = training.MaskedAutoencoder.from_checkpoint(
             FOLDER, masked=0.5, norm_pix_loss=False, dtype=dtype
         )
-        assert plain.masking.visible == 4
+        assert plain.visible == 4
         outputs["targets"] = plain.pixels(x)
         loss = float(to_numpy(plain.compute_loss(y_pred=outputs)))
         assert loss == pytest.approx(io["losses"][0], abs=tolerance)
@@ -167,30 +168,28 @@ def test_half_precision_rounds_neither_pixels_nor_the_order_of_patches():
 @pytest.mark.any_backend
 @pytest.mark.parametrize("share, patches, visible", [(0.75, 196, 49), (0.6, 10, 4), (0.9, 9, 0)])
 def test_as_many_patches_stay_visible_as_with_the_authors(share, patches, visible):
-    layer = MaskPatches(share)
     if visible:
-        layer.build((None, patches, 4))
-        assert layer.visible == visible
+        assert visible_patches(share, patches) == visible
     else:
-        refuses("leaves 0 visible; choose another share", layer.build, (None, patches, 4))
+        refuses("leaves 0 visible; choose another share", visible_patches, share, patches)
 
 
 def test_masks():
     """Each patch is hidden as often as any other, and others in each step of training."""
     patches, visible = 49, 12
-    layer = MaskPatches(0.75, seed=1)
-    layer.build((None, patches, 4))
-    x = keras.ops.zeros((400, patches, 4))
-    order, places = (to_numpy(y) for y in layer(x, training=True))
+    x, layer = keras.ops.zeros((400, patches, 4)), DrawnPatches(seed=1)
+    layer.build(x.shape)
+    draw = lambda layer, training: [to_numpy(y) for y in ordered(*layer.draw(x, training))]  # noqa: E731
+    order, places = draw(layer, training=True)
     np.testing.assert_array_equal(np.sort(order, axis=1), np.tile(np.arange(patches), (400, 1)))
     np.testing.assert_array_equal(np.take_along_axis(places, order, axis=1)[0], np.arange(patches))
     # 400 draws: five standard deviations.
     assert_close((places < visible).mean(axis=0), np.full(patches, visible / patches), 0.125)
-    assert (order != to_numpy(layer(x, training=True)[0])).any()
-    np.testing.assert_array_equal(layer(x)[0], layer(x)[0])
-    again = MaskPatches(0.75, seed=1)
-    again.build((None, patches, 4))
-    np.testing.assert_array_equal(again(x, training=True)[0], order)
+    assert (order != draw(layer, training=True)[0]).any()
+    np.testing.assert_array_equal(draw(layer, training=False), draw(layer, training=False))
+    again = DrawnPatches(seed=1)
+    again.build(x.shape)
+    np.testing.assert_array_equal(draw(again, training=True)[0], order)
 
 
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path):
