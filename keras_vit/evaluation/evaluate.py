@@ -9,12 +9,12 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import output_names, positive_int
 from keras_vit.class_names import class_map
 from keras_vit.ends import known_of_end
 from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
-from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
+from keras_vit.evaluation.confusion import confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
 from keras_vit.heads import errors_of, for_each, heads_of, of_head
 from keras_vit.outputs import reading_of
@@ -154,27 +154,26 @@ def _report(
         raise ValueError(
             f"Some image must have a label of each head. Received: none with a label of {head!r}."
         )
-    outputs = metrics.check_scores(first[0], least=1)
+    outputs, labels = metrics.check_scores(first[0], least=1), first[1]
     reading = reading_of(model, reading, from_logits, outputs.shape[1]).decided(outputs)
     of_data = of_head(getattr(data, "class_names", None), head)
     problem = of_head(getattr(data, "problem", None), head)
     known = known_of_end(model, "class_names") if class_names is None else class_names
     counts = reading.counts(outputs.shape[1])
-    names = class_names_of(counts, known, of_data)
+    names = next((each for each in (known, of_data) if each is not None), range(counts[-1]))
+    names = output_names(names, counts)
     numbers, is_answer = None, problem == "multi_label" and len(counts) > 1  # of a single sigmoid
     problem = "regression" if reading.name == "values" else problem
     if not is_answer:
         numbers = class_map(problem, known, of_data, counts)
-    if numbers is None:
-        class_names_of(counts, of_data)  # or the data has other classes than the model
+    if numbers is None and of_data is not None:
+        output_names(of_data, counts)  # or the data has other classes than the model
+    has_columns = labels.ndim == 2 and min(labels.shape[1], outputs.shape[1]) > 1
+    is_multi_label = has_columns and reading.name == "sigmoid" and problem != "single_label"
     batches = (
         (outputs, _renumbered(labels, numbers, counts[-1], problem))
         for outputs, labels in itertools.chain([first], batches)
     )
-    first = next(batches)
-    batches = itertools.chain([first], batches)
-    has_columns = first[1].ndim == 2 and min(first[1].shape[1], outputs.shape[1]) > 1
-    is_multi_label = has_columns and reading.name == "sigmoid" and problem != "single_label"
     run = {"model": model.name, "backend": keras.backend.backend()}
     exclusive = {"top": top, "confusion": confusion, "real": real}
     if is_multi_label or reading.name == "values":
