@@ -11,17 +11,12 @@ OF_VALUES = ("image", "output", "index", "value")
 
 
 def add_predict(add):
-    add("model")
-    add("images")
+    add("model images")
     text = "classes for each image (default: 1 in the table; 5 in CSV and JSON)"
     add("--top", text, type=count, metavar="K")
     text = "classes of at least this probability alone, all of them without --top"
     add("--threshold", text, type=probability, metavar="P")
-    add("--reading")
-    add("--class-names")
-    add("--batch-size")
-    add("--csv")
-    add("--json")
+    add("--reading --class-names --batch-size --csv --json")
 
 
 def run_predict(args):
@@ -100,13 +95,11 @@ def _rows(file, predictions, head):
 
 
 def add_embed(add):
-    add("model")
-    add("images")
+    add("model images")
     text = "the file: .npz with the arrays paths and features, or .csv"
     add("-o --output", text, default="features.npz")
     add("--normalize", "vectors of length 1, as CLIP compares them", **FLAG)
-    add("--layer")
-    add("--batch-size")
+    add("--layer --batch-size")
 
 
 def run_embed(args):
@@ -130,14 +123,12 @@ def run_embed(args):
 
 
 def add_explore(add):
-    add("model")
-    add("images")
+    add("model images")
     add("--compare", "another model, to stand beside it", metavar="MODEL")
     add("-o --output", "the page", default="report.html")
     add("--blocks", "indices of the blocks to show (default: all)", **several(int, "BLOCK"))
     add("--top", "classes to tell", type=count, default=5)
-    add("--class-names")
-    add("--reading")
+    add("--class-names --reading")
     add("--megabytes", "largest size for each image", type=positive, default=5.0)
 
 
