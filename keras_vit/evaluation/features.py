@@ -135,7 +135,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     stored, size, looked = hasattr(data, "test_images"), None, set()
     for index, batch in enumerate(follow(batches, model.name, total, progress)):
         images, labels, known = _split(batch, index, model, heads)
-        if not len(images):
+        if not np.any(list(known.values())):
             continue
         is_files = isinstance(images, list) or images.dtype.kind in "OSU"
         if is_files or stored or (images.dtype == np.uint8 and prepares_bytes(model)):
@@ -219,9 +219,9 @@ def _labels_by_head(labels, model, heads):
 
 
 def _split(batch, index, model, heads):
-    """(images, {head: labels}, {head: where they are known}) of a batch in NumPy.
+    """(images, {head: labels}, {head: which rows count}) of a batch in NumPy.
 
-    Rows of weight 0, which fill the batch, are dropped. In {head: weights}, 0 is a missing label.
+    Rows of weight 0 fill the batch; in {head: weights} they lack the label of that head.
     """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         raise ValueError(
@@ -238,10 +238,9 @@ def _split(batch, index, model, heads):
                 "There must be one label for each image; call .batch(...) on single images. "
                 f"Received: {len(images)} images and labels of shape {each.shape} in batch {index}."
             )
-    by_head = heads and isinstance(weights, Mapping)
     known = {}
     for head in labels:
-        w = of_head(weights, head) if by_head else weights
+        w = of_head(weights, head)
         w = np.ones(len(images)) if w is None else to_array(w)
         if w.shape != (len(images),) or not np.isin(w, (0, 1)).all():
             raise ValueError(
@@ -249,11 +248,7 @@ def _split(batch, index, model, heads):
                 f"{w.shape} from {w.min():g} to {w.max():g} in batch {index}."
             )
         known[head] = w == 1
-    if by_head or weights is None:
-        return images, labels, known
-    kept = np.flatnonzero(next(iter(known.values())))
-    images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
-    return images, *keras.tree.map_structure(lambda x: x[kept], (labels, known))
+    return images, labels, known
 
 
 def output_of_features(path):
