@@ -1,6 +1,5 @@
 """Parts of a model on any backend: images, blocks, what tokens stand for, outputs and gradients."""
 
-import operator
 import typing
 import weakref
 
@@ -81,14 +80,14 @@ def transformer_blocks(model, blocks=None):
     _check_whole(model)
     if blocks is None:
         return layers
-    try:
-        blocks = [operator.index(i) for i in blocks]
-    except TypeError as error:
-        raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.") from error
-    if not blocks:
-        raise ValueError("blocks must hold at least one index, or be None. Received: blocks=[].")
-    check_indices(model, len(layers), "Transformer blocks", "blocks", blocks)
-    return [layers[index] for index in blocks]
+    # Of no index at all, it is an array of floats.
+    indices = np.array(list(blocks) if np.iterable(blocks) else blocks)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise ValueError(
+            f"blocks must be a list of at least one index, or be None. Received: blocks={blocks}."
+        )
+    check_indices(model, len(layers), "Transformer blocks", "blocks", indices.tolist())
+    return [layers[index] for index in indices]
 
 
 def check_indices(model, count, noun, argument, indices):

@@ -94,7 +94,7 @@ def test_probe_of_bad_input(monkeypatch):
     few = r"4 images and validation=0\.1\..*only 1 member.*too few members are: \[0\].*c=1\.0"
     refuses(few, linear_probe, TRAIN[0][:4], [0, 1, 1, 1], *TEST)
     with pytest.raises(
-        ValueError, match=r"10 images.*test_size = 1 .*number of classes = 2.*c=1\.0"
+        ValueError, match=r"10 images.*test_size = 1 .*classes = 2.*c=1\.0"
     ):
         linear_probe(TRAIN[0][:10], [0, 1] * 5, *TEST)
     linear_probe(TRAIN[0][:10], [0, 1] * 5, *TEST, validation=0.2)
