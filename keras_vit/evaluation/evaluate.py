@@ -25,11 +25,11 @@ _FEW_CLASSES = 2048  # the confusion matrix then takes 32 MiB
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class HeadReports(metrics.Result, Mapping):
-    """How well each head of a model does: a mapping from the name of a head to its report.
+    """How well each head does: name -> its `Report`, `MultiLabelReport` or `RegressionReport`.
 
     Attributes:
         model: its name.
-        heads: name of each head -> its `Report`, `MultiLabelReport` or `RegressionReport`.
+        heads: the dict of these.
     """
 
     model: str
@@ -52,7 +52,7 @@ class HeadReports(metrics.Result, Mapping):
 
     @property
     def examples(self):
-        """Number of images; those without a label of a head do not count in its report."""
+        """Number of images; the report of a head counts those with a label of it."""
         return max(report.examples for report in self.values())
 
     @property
@@ -129,14 +129,9 @@ def evaluate(
             if of_one.get("real") is not None:
                 of_one["real"] = check_real(of_one["real"])
     batches = labelled_outputs(model, data, batch_size, steps, progress, left_out)
-    of_heads = {}
-    if heads:
-        batches = list(batches)
+    of_heads, batches = {}, list(batches) if heads else batches
     for head, of_one in options.items():
-        pairs = batches
-        if heads:
-            pairs = ((outputs[head], labels[head]) for outputs, labels in batches)
-            pairs = (pair for pair in pairs if len(pair[1]))
+        pairs = ((x[head], labels[head]) for x, labels in batches if len(labels[head]))
         with errors_of(head):
             of_heads[head] = _report(heads.get(head, model), pairs, data, head, **of_one)
     skipped = len(getattr(data, "skipped", ())) + len(left_out)

@@ -46,8 +46,7 @@ def embed(
         model, normalize, layer: as in `features`.
         images: what `keras_vit.preprocess` takes with a model, prepared as the weights ask; or a
             float array (images, height, width, channels), which goes into the model as it is.
-        batch_size: images per call of the model.
-        skip_corrupt, progress: as in `keras_vit.predict`.
+        batch_size, skip_corrupt, progress: as in `keras_vit.predict`.
 
     Returns:
         A float array (images, features), in the order of the images (of a folder, that of
@@ -62,7 +61,7 @@ def embed(
     data = images, np.arange(len(images))
     left_out = [] if skip_corrupt else None
     parts = labelled_outputs(backbone, data, batch_size, progress=progress, left_out=left_out)
-    vectors, rows = map(np.concatenate, zip(*parts))
+    vectors, rows = map(np.concatenate, zip(*((x[None], rows[None]) for x, rows in parts)))
     result = np.full((len(images), vectors.shape[1]), np.nan, vectors.dtype)
     result[rows] = vectors
     return result
@@ -81,8 +80,8 @@ def extract_features(
 
     Args:
         model, layer, normalize: as in `features`.
-        data, batch_size, steps, progress: as in `evaluate`. Of a dataset of `keras_vit.data.load`
-            these are the test images; pass `(d.train_images, d.train_labels)` for the others.
+        data, batch_size, steps, progress: as in `evaluate`; of a dataset in memory the test images,
+            so pass `(d.train_images, d.train_labels)` for the others.
 
     Returns:
         (features, labels): a float array (images, features), and int64 class numbers (images,).
@@ -93,7 +92,8 @@ def extract_features(
     backbone = features(model, layer, normalize)
     parts = []
     for vectors, labels in labelled_outputs(backbone, data, batch_size, steps, progress):
-        parts.append((vectors, class_numbers(labels, what=f"labels of batch {len(parts)}")))
+        numbers = class_numbers(labels[None], what=f"labels of batch {len(parts)}")
+        parts.append((vectors[None], numbers))
     return check_features(*map(np.concatenate, zip(*parts)), backbone.name)
 
 
@@ -114,11 +114,11 @@ def check_features(vectors, labels, what="features", num_classes=None):
 
 
 def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left_out=None):
-    """Yields (outputs, labels) for each batch of data as `evaluate` takes it, one after the other.
+    """Yields ({head: outputs}, {head: labels}) for each batch of data as `evaluate` takes it.
 
-    Both are arrays, or dicts {head: array} of a model with several heads. All calls of the model
-    have the size of the first, so that a backend compiles once: a smaller batch is filled up, and
-    the filling dropped. Unreadable files are an error, or go to the list `left_out` with a warning.
+    The head of a model with one output is `None`. All calls of the model have the size of the
+    first, so that a backend compiles once; what fills a smaller batch up is dropped. Unreadable
+    files are an error, or go to the list `left_out` with a warning.
     """
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
@@ -161,8 +161,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
                 outputs = split(model.predict_on_batch(filled), heads, model.name)
             parts.append({head: to_array(x)[: len(part)] for head, x in outputs.items()})
         outputs = {h: np.concatenate([part[h] for part in parts])[known[h]] for h in labels}
-        labels = {head: each[known[head]] for head, each in labels.items()}
-        yield (outputs, labels) if heads else (outputs[None], labels[None])
+        yield outputs, {head: each[known[head]] for head, each in labels.items()}
     if size is None:
         raise ValueError("The data must hold at least one image. Received: none.")
 
@@ -267,8 +266,7 @@ def save_features(
     Args:
         path: a .npz file, with the arrays `paths` (images,) and `features` (images, features); or
             a .csv file, with the columns path, 0, 1, 2 and so on.
-        files: paths of the images.
-        vectors: (images, features), as `embed` returns them for these files.
+        files, vectors: paths of the images, and (images, features) as `embed` gives them.
 
     Raises:
         ValueError: another suffix, or other numbers of files and rows.

@@ -41,17 +41,16 @@ def explore(
 ) -> pathlib.Path:
     """Writes a page that shows what each patch of some images attends to; returns its path.
 
-    The page is one file that works without a network, by mouse, touch and keyboard: attention of
-    every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
-    principal components of the patches after every block, attention distance (Fig. 7 right) and
-    the similarity of positions (Fig. 7 centre). Two images, or two models, stand side by side.
-    Attention is stored in as many levels as fit; all else comes from the exact weights.
+    It is one file without a network, for mouse, touch and keyboard: attention of every block, head
+    and token, rollout (Fig. 6), relevance for the most probable classes, principal components of
+    the patches after every block, attention distance (Fig. 7 right) and the similarity of positions
+    (Fig. 7 centre). Two images, or two models, stand side by side. Attention is stored in as many
+    levels as fit; all else comes from the exact weights.
 
     Args:
         model: a `VisionTransformer`; or a dict from names to models, to be compared.
-        images: as in `attention_weights`; a few.
+        images, blocks: as in `attention_weights`, for each model; a few images.
         path: the file, such as `"report.html"`, which appears whole or not at all.
-        blocks: indices of the blocks to show, of each model; `None` for all.
         top: how many classes to show, with their relevance, if the model has classes.
         class_names: as in `keras_vit.predict`, for each model.
         megabytes: the largest size of the file for each image and model.
@@ -142,7 +141,6 @@ def _looks(model, x, blocks, layout, predictions):
 
 
 def _bytes(values):
-    """Numbers from 0 to 1 as bytes."""
     return np.rint(255 * values).astype("uint8")
 
 
@@ -201,10 +199,7 @@ def _positions(model, layout):
 
 
 def _predictions(model, images, top, class_names):
-    """For each image its likeliest classes, or its values, and the relevance for each.
-
-    Those of several heads stand one after the other, each with the name of its head.
-    """
+    """For each image its likeliest classes, or its values, head after head; their relevance."""
     heads, of_images = heads_of(model) or {None: model}, [([], []) for _ in images]
     for head, options in for_each(heads, class_names=class_names).items():
         one, before = heads[head], "" if head is None else f"{visible(head)}: "
@@ -226,11 +221,10 @@ def _predictions(model, images, top, class_names):
 
 
 def quantize(weights):
-    """Rows of attention as bytes: square roots, relative to that of the largest in the row.
+    """(codes, scales) of attention (..., rows, columns): a weight is (code / 255 · scale / 255)².
 
-    Square roots, because most weights are small and all that the eye sees is their order. The
-    value is (code / 255)² · (scale / 255)². Codes, uint8, have the shape of the weights, (...,
-    rows, columns), and scales have shape (..., rows).
+    Codes, uint8 of that shape, are square roots, as most weights are small; scales, uint8 (...,
+    rows), are those of the largest in the row.
     """
     roots = np.sqrt(np.asarray(weights, "float32").clip(0, 1))
     scales = np.ceil(roots.max(axis=-1) * 255).clip(1, 255)

@@ -18,10 +18,7 @@ _LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to flo
 
 
 def as_inputs(model, images):
-    """Images ready for the model: floats as they are, all others preprocessed as its weights ask.
-
-    Values that no preprocessed image has are a ValueError.
-    """
+    """Images ready for the model: floats as they are, others preprocessed as its weights ask."""
     images = floats_of(model, images)
     if not (largest := np.abs(images).max()) <= _LARGEST:
         raise ValueError(
@@ -198,7 +195,7 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
 def batches(batch_size, *arrays):
     """(*parts, count) in turn: parts of some arrays, all of one size, so a backend compiles once.
 
-    The last parts may be filled up by their first rows: only `count` of their rows count.
+    Of the last parts, filled up by repeated rows, the first `count` rows count.
     """
     size = min(positive_int(batch_size, "batch_size"), len(arrays[0]))
     for start in range(0, len(arrays[0]), size):

@@ -29,13 +29,12 @@ def plot_maps(
     """Draws each image, and its maps laid over it: attention, rollout (Fig. 6), relevance.
 
     Args:
-        images: (n, height, width, channels), uint8 or floats; preprocessed floats are stretched
-            to be visible. Not files: the maps belong to what `keras_vit.preprocess` makes of them.
+        images: (n, height, width, channels), uint8, or floats, which are stretched to be visible;
+            of files, what `keras_vit.preprocess` makes of them, to which the maps belong.
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
             drawn on one scale for each image.
         path: the picture to write, whose ending decides the format; `None` for none.
-        titles: k names of the maps.
-        unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
+        titles: k names of the maps; unit: what they hold, as `"attention"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
             as in the paper's Fig. 6, with the highest 3 % of the values equally bright.
 
@@ -114,8 +113,7 @@ def plot_queries(
         image: (height, width, channels).
         matrix: (tokens, tokens): one head, a mean of heads, or a rollout.
         layout: `keras_vit.inspection.layout_of(model)`.
-        queries: list of what `attention_maps` takes as `query`.
-        path, unit: as in `plot_maps`.
+        queries: several of what `attention_maps` takes as `query`; path, unit: as in `plot_maps`.
 
     Raises:
         ValueError: a matrix of another size, or tokens that do not exist.
@@ -139,12 +137,9 @@ def plot_queries(
 def plot_components(images: ArrayLike, components: PatchComponents, path: FilePath = None) -> Any:
     """Draws each image beside its patches, coloured by their first three components.
 
-    The components are the red, green and blue of a patch; each goes from the lowest to the highest
-    hundredth of its values in all images. The background is black.
-
-    Args:
-        images, path: as in `plot_maps`.
-        components: the `PatchComponents` of these images, at least three of them.
+    These are red, green and blue, each from the lowest to the highest hundredth of its values in
+    all images; the background is black. `components` are the `PatchComponents` of these images,
+    three or more; `images` and `path` are as in `plot_maps`.
     """
     values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:
@@ -165,10 +160,9 @@ def plot_reconstructions(
     """Draws each image, what a masked autoencoder saw of it, and what it made of the rest.
 
     Args:
-        images: (n, height, width, channels) of numbers, as the model takes them.
+        images: (n, height, width, channels), as the model takes them; path: as in `plot_maps`.
         reconstructions, hidden: what `MaskedAutoencoder.reconstruct` returns for these images: the
             predicted images, and (n, height, width), true where a pixel was hidden.
-        path: as in `plot_maps`.
     """
     images, made = (np.asarray(x, "float32") for x in (images, reconstructions))
     if not images.size or images.ndim != 4 or made.shape != images.shape:

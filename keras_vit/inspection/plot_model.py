@@ -21,8 +21,7 @@ def plot_distances(
 ) -> Any:
     """Draws the distance of each head against the depth of its block (Fig. 7 right, Fig. 11).
 
-    `distances` in pixels are (blocks, heads), or (blocks, images, heads) from
-    `attention_distances`, of which the mean over the images is drawn.
+    `distances` in pixels are (blocks, heads), or `attention_distances`, then drawn as their means.
     """
     distances = np.asarray(distances, "float64")
     if distances.ndim not in (2, 3):
@@ -85,10 +84,9 @@ def plot_filters(
     path: FilePath = None,
     title: str = "Principal components of the patch filters",
 ) -> Any:
-    """Draws components side by side, grey for 0, each on its own scale (Fig. 7 left).
+    """Draws `FilterComponents` side by side, grey for 0, each on its own scale (Fig. 7 left).
 
-    Above each stands its share of the variance. `components` is a `FilterComponents`; of filters
-    over another number of channels than three, the first channel is drawn.
+    Above each stands its share of the variance. Unless channels are three, the first is drawn.
     """
     filters, shares = np.asarray(components.components, "float64"), components.explained
     count, height, width, channels = filters.shape
@@ -123,8 +121,7 @@ def plot_layer_similarity(
 
     Args:
         similarity: (layers, other layers) from `layer_similarity`.
-        names: of the layers; by default their numbers.
-        other_names: of the other layers; by default `names`, if there are as many.
+        names, other_names: of the layers, by default numbers; of the others, by default `names`.
     """
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 2:
@@ -150,10 +147,7 @@ def plot_layer_similarity(
 def plot_token_norms(
     norms: TokenNorms, path: FilePath = None, image: int = 0, block: int = -1
 ) -> Any:
-    """Draws the lengths of tokens in each block, and the map of one `image` and `block`.
-
-    `norms` is what `token_norms` returns.
-    """
+    """Draws the `TokenNorms` of each block, and the map of one `image` and `block`."""
     blocks = len(norms.patches)
     figure = new_figure((9.4, 3.8))
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
