@@ -75,12 +75,11 @@ def served(model, takes_pixels):
     else:
         images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
         x = model(images)
-    heads = heads_of(model)
-    names = {h: known_of_end(one, "class_names") for h, one in (heads or {None: model}).items()}
-    outputs, ends = split(x, heads, model.name), {}
+    heads, names, ends = heads_of(model), {}, {}
+    outputs, name = split(x, heads, model.name), None if heads else "probabilities"
     for head, one in (heads or {None: model}).items():
+        names[head] = known_of_end(one, "class_names")
         with errors_of(head):
-            name = None if heads else "probabilities"
             layer, ends[head] = _end(one, takes_pixels, name, (2, *size, channels))
         outputs[head] = layer(outputs[head]) if layer else outputs[head]
     texts = {

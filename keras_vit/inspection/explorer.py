@@ -63,7 +63,7 @@ def explore(
     top, models = positive_int(top, "top"), model if isinstance(model, dict) else {None: model}
     if not models:
         raise ValueError("There must be at least one model. Received: an empty dict.")
-    index, codes, parts = {"images": None, "models": []}, {}, {}
+    index, parts, all_looks = {"images": None, "models": []}, {}, []
     for m, (name, one) in enumerate(models.items()):
         given = forward.floats_of(one, images)
         network, x = forward.look_into(one, given)
@@ -73,8 +73,8 @@ def explore(
         chosen = forward.transformer_blocks(network, blocks)
         parts[f"positions-{m}"] = _positions(network, layout)
         looks = _looks(network, x, blocks, layout, _predictions(one, given, top, class_names))
-        for i, (_, part, attention) in enumerate(looks):
-            parts[f"look-{m}-{i}"], codes[m, i] = part, attention
+        parts |= {f"look-{m}-{i}": part for i, (_, part, _) in enumerate(looks)}
+        all_looks += looks
         index["models"].append(
             {
                 "name": visible(one.name if name is None else name),
@@ -89,19 +89,15 @@ def explore(
                 "looks": [look for look, _, _ in looks],
             }
         )
-    limit = megabytes * 1e6 - (len(_page(index, parts)) + 1000) / len(codes)
-    for (m, i), attention in codes.items():
-        levels, text = fit(attention, limit)
-        shown = index["models"][m]
-        if len(text) > limit:
+    limit = megabytes * 1e6 - (len(_page(index, parts)) + 1000) / len(all_looks)
+    for look, part, codes in all_looks:
+        look["levels"], part["attention"] = fit(codes, limit)
+        if (size := len(part["attention"])) > limit:
             raise ValueError(
-                f"The attention of {len(shown['blocks'])} blocks and {shown['heads']} heads over "
-                f"{attention.shape[-1]} tokens must fit; choose fewer blocks, a smaller "
-                f"image_size, or more megabytes. Received: {len(text) / 1e6:.1f} MB or more for an "
-                f"image, megabytes={megabytes}."
+                "The attention of {} blocks and {} heads over {} tokens must fit; choose fewer "
+                "blocks, a smaller image_size, or more megabytes. Received: {:.1f} MB or more for "
+                "an image, megabytes={}.".format(*codes.shape[:3], size / 1e6, megabytes)
             )
-        shown["looks"][i]["levels"] = levels
-        parts[f"look-{m}-{i}"]["attention"] = text
     write_text(path, _page(index, parts))
     return pathlib.Path(path)
 
