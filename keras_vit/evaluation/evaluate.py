@@ -86,9 +86,8 @@ def evaluate(
     The model decides what its outputs mean (`keras_vit.outputs.reading_of`). Exclusive classes
     make a `Report`; sigmoids, where labels have a column of 0 or 1 for each class, a
     `MultiLabelReport`; values, a `RegressionReport`. A single sigmoid has the classes 0 and 1.
-    A model with several heads is run once and gives `HeadReports`, a report of each; its outputs
-    are kept in memory. `top`, `confusion`, `class_names`, `real`, `from_logits`, `reading` and
-    `threshold` may then be dicts {head: value}.
+    A model with several heads is run once, keeps its outputs in memory and gives `HeadReports`.
+    What is neither data nor number of images may then be a dict {head: value}.
 
     Args:
         model: any Keras model that gives (batch, classes) logits or probabilities, or values; or
@@ -96,9 +95,9 @@ def evaluate(
         data: (images, labels), a dataset of `keras_vit.data` (its test images) or a pipeline of
             it, a tf.data dataset, a PyDataset, or any iterable of batches (images, labels).
             Labels are class numbers or one-hot, or a dict {head: labels}. A third part of a batch
-            holds weights: 0 for rows that are no examples, else 1; in a dict {head: weights}, 0
-            where an image lacks the label. Paths, datasets of `keras_vit.data`, and uint8 images
-            for a model with a `preprocessing` are preprocessed; others go in as they are.
+            holds weights: 0 for rows that are no examples, or, in a dict {head: weights}, lack the
+            label; else 1. Paths, datasets of `keras_vit.data`, and uint8 images for a model with a
+            `preprocessing` are preprocessed; others go in as they are.
         top: a number k or several: images whose class is among the k best are counted. By default
             1, and 5 for more than five classes.
         confusion: whether to make the confusion matrix; None makes it for up to 2,048 classes.

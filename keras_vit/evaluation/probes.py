@@ -22,8 +22,7 @@ class NearestNeighbours(Result):
 
     Attributes:
         accuracy: k -> share of the test images that the k nearest neighbours get right.
-        temperature: of the weights of the votes, or None if each neighbour has one vote.
-        metric: `"cosine"` or `"euclidean"`.
+        temperature, metric: as in `knn`.
         train_examples, test_examples: numbers of images.
     """
 
@@ -45,20 +44,20 @@ def knn(
 ) -> NearestNeighbours:
     """Classifies each test image by its nearest training images: a `NearestNeighbours`.
 
-    With a temperature T, a neighbour of cosine similarity s votes with weight exp(s/T), as in
-    DINO; without, it has one vote. Of classes with equal votes the lowest number wins.
+    Of classes with equal votes the lowest number wins.
 
     Args:
         train_features, test_features: (images, features).
         train_labels, test_labels: (images,) class numbers, or one-hot rows.
         k: number of neighbours, or a sequence of numbers.
-        temperature: T, or None for plain votes.
+        temperature: T, by which a neighbour of cosine similarity s votes with weight exp(s/T), as
+            in DINO; None for one vote each.
         metric: `"cosine"`, or `"euclidean"` for plain votes.
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: more neighbours than training images; features of zeros alone, under the
-            cosine; a temperature with the Euclidean metric.
+        ValueError: more neighbours than training images; features of zeros alone for the cosine; a
+            temperature with the Euclidean metric.
 
     Source: `knn_classifier` of eval_knn.py, facebookresearch/dino.
     """
