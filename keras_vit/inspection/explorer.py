@@ -205,8 +205,8 @@ def _predictions(model, images, top, class_names):
             teller = Teller(one, top, **options)
             # Of two names for one sigmoid, that of its probability.
             teller.names = teller.names[-one.output_shape[1] :]
-            outputs = forward.outputs(one, one.outputs, images, 8)
-            rows = teller.tell(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
+            parts = forward.features(one, one.outputs, images, batch_size=8)
+            rows = teller.tell(np.concatenate([outputs for (outputs,) in parts]))
             rows = [row[:top] for row in rows]  # of a regression all values are told
             ranks = [relevance_maps(one, images, [x.index for x in rank]) for rank in zip(*rows)]
         field = "value" if teller.reading.name == "values" else "probability"

@@ -222,6 +222,12 @@ def outputs(model, tensors, images, batch_size):
         yield keras.tree.pack_sequence_as(tensors, keras.tree.flatten(run(batch))), count
 
 
+def features(model, tensors, images, batch_size):
+    """For each batch of images: arrays of the values of tensors of a model's graph."""
+    for values, count in outputs(model, tensors, images, batch_size):
+        yield [to_array(value)[:count] for value in values]
+
+
 def compiled(model, key, function):
     """A function of arrays that reads the model's variables, run without gradients being kept.
 

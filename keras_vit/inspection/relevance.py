@@ -112,8 +112,8 @@ def _batches_with_classes(model, images, classes, batch_size):
             f"classes must be numbers from 0 to {shape[1] - 1}, one for all images or one for each "
             f"of the {len(images)}. Received: classes={classes!r}."
         )
-    outputs = forward.outputs(model, model.outputs, images, batch_size)
-    logits = np.concatenate([forward.to_array(x)[:count] for (x,), count in outputs])
+    parts = forward.features(model, model.outputs, images, batch_size)
+    logits = np.concatenate([logits for (logits,) in parts])
     given = logits.argmax(axis=-1) if classes is None else np.broadcast_to(given, len(images))
     hot = np.eye(shape[1], dtype=logits.dtype)[given]
     return forward.batches(batch_size, images, hot, logits)

@@ -71,10 +71,10 @@ def layer_similarity(
     exact, two = estimate == "exact", bool(other or other_layers)
     least = 2 if exact else 4
     seen, x, tensors = _tapped(model, images, layers)
-    parts = _features(seen, tensors, x, batch_size)
+    parts = forward.features(seen, tensors, x, batch_size)
     if two:
         seen, x, others = _tapped(other or model, images, other_layers)
-        parts = ([*a, *b] for a, b in zip(parts, _features(seen, others, x, batch_size)))
+        parts = ([*a, *b] for a, b in zip(parts, forward.features(seen, others, x, batch_size)))
     if exact:
         parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
     # The rest of the last batch may be too small to estimate anything from.
@@ -107,12 +107,6 @@ def _tapped(model, images, names):
         )
     tensors = [keras.tree.flatten(layers[name].output)[0] for name in names]
     return model, forward.as_inputs(model, images), tensors
-
-
-def _features(model, tensors, images, batch_size):
-    """For each batch of images, the values of tensors of a model's graph."""
-    for values, count in forward.outputs(model, tensors, images, batch_size):
-        yield [forward.to_array(x)[:count] for x in values]
 
 
 def _gram(features):
@@ -220,7 +214,7 @@ def token_norms(
     layout = forward.layout_of(model, images.shape[1:3])
     parts = [
         np.stack([np.linalg.norm(x.astype("float64"), axis=-1) for x in tokens])
-        for tokens in _features(model, outputs, images, batch_size)
+        for tokens in forward.features(model, outputs, images, batch_size)
     ]
     learned, patches = np.split(np.concatenate(parts, axis=1), [layout.learned], axis=2)
     return TokenNorms(learned, patches.reshape(*patches.shape[:2], *layout.grid))
