@@ -1,6 +1,7 @@
 """`keras-vit predict`, `embed` and `explore`: what a model makes of images."""
 
 import os
+import sys
 
 from keras_vit_cli.arguments import FLAG, count, positive, probability, several
 from keras_vit_cli.models import files_of, open_model, read_names
@@ -32,13 +33,12 @@ def run_predict(args):
     model = open_model(args.model, args.reading)
     if names:
         check_one_head(model, "--class-names")
-    heads, of_values, most = heads_of(model), {}, {}
-    is_table = not (args.csv or args.json)
+    heads, of_values, is_table = heads_of(model), {}, not (args.csv or args.json)
     for head, one in (heads or {None: model}).items():
         with errors_of(head):
             of_values[head] = reading_and_names(one, names)[0].name == "values"
-        usual = 1 if is_table else 5
-        most[head] = args.top or (usual if args.threshold is None else one.output_shape[-1])
+    usual = 1 if is_table else 5
+    most = args.top or (usual if args.threshold is None else sys.maxsize)
     threshold = args.threshold
     if heads:  # a head of values has no probabilities
         threshold = {head: threshold for head, is_values in of_values.items() if not is_values}

@@ -73,10 +73,10 @@ def test_wrong_usage(capsys):
 def test_errors_take_one_line(capsys, folder):
     code, out, error = run(capsys, "info", folder / "none.keras")
     assert (code, out, error.count("\n")) == (1, "", 1)
-    assert error.startswith("error: There is no such model")
+    assert error.startswith("error: File not found: filepath=")
     code, _, error = run(capsys, "info", "vit_base_patch16_244")
     assert code == 1 and error.count("\n") == 1 and "the nearest are" in error
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError):
         main(["info", "none.keras", "--traceback"])
 
 
