@@ -113,8 +113,9 @@ def output_names(names, counts):
             return names
     length = f", of length {len(names)}" if isinstance(names, Sized) else ""
     raise ValueError(
-        f"class_names must be a sequence of {' or '.join(map(str, counts))} names in the order of "
-        f"the outputs, which no dict and no set of names has. Received: {names!r:.80}{length}"
+        "class_names, given or of the model or the data, must be a sequence of "
+        f"{' or '.join(map(str, counts))} names in the order of the outputs, which no dict and no "
+        f"set of names has. Received: {names!r:.80}{length}"
     )
 
 
