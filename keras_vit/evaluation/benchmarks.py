@@ -105,7 +105,7 @@ class VTABScore(Result):
     """Accuracies of the tasks and their means.
 
     Attributes:
-        tasks: task -> accuracy, in the order of `VTAB_GROUPS`; missing: tasks without one.
+        tasks, missing: task -> accuracy, in the order of `VTAB_GROUPS`; tasks without one.
         groups: group -> mean accuracy of its tasks, without the groups that have none.
         mean: mean over all tasks, each counting alike: the VTAB score.
     """

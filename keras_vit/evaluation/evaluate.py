@@ -87,7 +87,8 @@ def evaluate(
     make a `Report`; sigmoids, where labels have a column of 0 or 1 for each class, a
     `MultiLabelReport`; values, a `RegressionReport`. A single sigmoid has the classes 0 and 1.
     A model with several heads is run once, keeps its outputs in memory and gives `HeadReports`.
-    What is neither data nor number of images may then be a dict {head: value}.
+    `top`, `confusion`, `class_names`, `real`, `from_logits`, `reading` and `threshold` may then be
+    dicts {head: value}.
 
     Args:
         model: any Keras model that gives (batch, classes) logits or probabilities, or values; or

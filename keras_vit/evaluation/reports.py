@@ -49,7 +49,7 @@ class Report(BaseReport):
     """How well a classifier does on labelled images: a `BaseReport`.
 
     Attributes:
-        num_classes: number of classes; from_logits: whether outputs were taken for logits.
+        num_classes, from_logits: number of classes; whether outputs were taken for logits.
         correct: k -> number of images whose class is among the k best, for the k asked for.
         loss: mean cross-entropy of the right class, in nats.
         calibration, confusion, real: their results, or None where they were not asked for.

@@ -137,10 +137,10 @@ def real_images(graph, images):
 def compare(graph, path, format, images=None, model=None):
     """The largest difference of an exported file from its graph, of any output.
 
-    Of a file that takes pixels, it is that from what `keras_vit.predict` reads of the `model`; for
-    batches of 1, 3 and 7 random images, one of another size where sides are open, and `images`, if
-    any; relative to outputs above 1. An ExportError says that it exceeds 1e-4, or that the file's
-    runtime cannot open or run the file.
+    Of a file that takes pixels, it is that from what `keras_vit.predict` reads of the `model`.
+    Compared are batches of 1, 3 and 7 random images, one of another size where sides are open, and
+    `images`, if any. It is relative to the largest output where that exceeds 1. An ExportError says
+    that it exceeds 1e-4, or that the file's runtime cannot open or run the file.
     """
     batches = [graph.images(batch, seed=batch) for batch in BATCHES]
     batches += [graph.images(1, larger=1)] if graph.is_open else []

@@ -116,7 +116,8 @@ def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
         heads: how the heads of a block are fused: `"mean"` (the paper), `"max"` or `"min"`.
 
     Returns:
-        float64 (..., tokens, tokens). Row i sums to 1: the share of each input in token i.
+        float64 (..., tokens, tokens): row i, whose sum is 1, holds the share of each token of the
+        input in token i of the output.
 
     Source: Abnar & Zuidema (2020), "Quantifying attention flow in transformers"; Fig. 6, D.8.
     """

@@ -195,7 +195,7 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
 def batches(batch_size, *arrays):
     """(*parts, count) in turn: parts of some arrays, all of one size, so a backend compiles once.
 
-    Of the last parts, filled up by repeated rows, the first `count` rows count.
+    The last parts may be filled up by their first rows: only `count` of their rows count.
     """
     size = min(positive_int(batch_size, "batch_size"), len(arrays[0]))
     for start in range(0, len(arrays[0]), size):

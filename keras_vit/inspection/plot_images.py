@@ -34,7 +34,8 @@ def plot_maps(
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
             drawn on one scale for each image.
         path: the picture to write, whose ending decides the format; `None` for none.
-        titles: k names of the maps; unit: what they hold, as `"attention"`, for the colour bar.
+        titles: k names of the maps.
+        unit: what the maps hold, such as `"attention"` or `"relevance"`, for the colour bar.
         style: `"overlay"` in colours; `"spotlight"`: the image itself, dark where the map is low,
             as in the paper's Fig. 6, with the highest 3 % of the values equally bright.
 
@@ -113,7 +114,8 @@ def plot_queries(
         image: (height, width, channels).
         matrix: (tokens, tokens): one head, a mean of heads, or a rollout.
         layout: `keras_vit.inspection.layout_of(model)`.
-        queries: several of what `attention_maps` takes as `query`; path, unit: as in `plot_maps`.
+        queries: list of what `attention_maps` takes as `query`.
+        path, unit: as in `plot_maps`.
 
     Raises:
         ValueError: a matrix of another size, or tokens that do not exist.
@@ -160,9 +162,10 @@ def plot_reconstructions(
     """Draws each image, what a masked autoencoder saw of it, and what it made of the rest.
 
     Args:
-        images: (n, height, width, channels), as the model takes them; path: as in `plot_maps`.
+        images: (n, height, width, channels) of numbers, as the model takes them.
         reconstructions, hidden: what `MaskedAutoencoder.reconstruct` returns for these images: the
             predicted images, and (n, height, width), true where a pixel was hidden.
+        path: as in `plot_maps`.
     """
     images, made = (np.asarray(x, "float32") for x in (images, reconstructions))
     if not images.size or images.ndim != 4 or made.shape != images.shape:

@@ -21,7 +21,8 @@ def plot_distances(
 ) -> Any:
     """Draws the distance of each head against the depth of its block (Fig. 7 right, Fig. 11).
 
-    `distances` in pixels are (blocks, heads), or `attention_distances`, then drawn as their means.
+    `distances` in pixels are (blocks, heads), or (blocks, images, heads) from
+    `attention_distances`, of which the mean over the images is drawn.
     """
     distances = np.asarray(distances, "float64")
     if distances.ndim not in (2, 3):

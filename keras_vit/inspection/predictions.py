@@ -66,7 +66,8 @@ def plot_predictions(
     and probabilities are dicts {head: array}, and the other arguments may be.
 
     Args:
-        images, path: as in `plot_maps`; maps: (n, rows, columns), as of `attention_maps`.
+        images, path: as in `plot_maps`.
+        maps: (n, rows, columns), what `attention_maps` returns.
         labels: (n,) true classes; (n, classes) of 0 and 1; or values, (n,) or (n, targets).
         probabilities: (n, classes) of the model; of a regression its values (n, targets).
         class_names: names of the classes or of the targets; `None` for numbers.

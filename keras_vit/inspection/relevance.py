@@ -120,7 +120,7 @@ def _batches_with_classes(model, images, classes, batch_size):
 
 
 def _by_attention(model, blocks):
-    """The function of gradients by additions to each block's attention; of logits and attention."""
+    """The function of additions to each block's attention: its gradients, logits and attention."""
     outer = weakref.ref(model)  # see `forward.compiled`
     layers = [block.attention for block in blocks]
 
