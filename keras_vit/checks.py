@@ -164,13 +164,13 @@ def check_names(variant, names, further=()):
     for name in names:
         if name in known:
             continue
-        here = next((here for here, others in ELSEWHERE.items() if name in others.split()), None)
-        if here is None or (here.isidentifier() and here not in known):
+        advice = next((text for text, others in ELSEWHERE.items() if name in others.split()), None)
+        if advice is None or (advice.isidentifier() and advice not in known):
             raise unknown("argument", name, known)
-        raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here}.")
+        raise ValueError(f"Unknown argument. Received: argument={name!r}; use {advice}.")
 
 
-# Arguments here: their names in timm, Hugging Face, torchvision, Keras, KerasHub and vit-pytorch.
+# What to use here: its names in timm, Hugging Face, torchvision, Keras, KerasHub and vit-pytorch.
 ELSEWHERE = {
     "num_classes": "classes num_labels num_class n_classes nb_classes nclass",
     "image_size": "img_size input_size input_resolution resolution crop_size",
