@@ -85,8 +85,8 @@ def probe_maps(
     pool = next((layer for layer in model.layers if isinstance(layer, AttentionPool)), None)
     if pool is None:
         raise ValueError(
-            'Only attention pooling (pool="map") has a probe; attention_maps shows where the class '
-            f"token or the patches look. Received: {model.name}, which has no attention pooling."
+            "Only attention pooling has a probe; attention_maps shows where the class token or the "
+            f'patches look. Received: {model.name}, which has no attention pooling (pool="map").'
         )
     run = forward.compiled(model, "probe", pool.attention_scores)
     parts = forward.outputs(model, pool.input, images, batch_size)
