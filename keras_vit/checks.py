@@ -113,8 +113,9 @@ def output_names(names, counts):
             return names
     length = f", of length {len(names)}" if isinstance(names, Sized) else ""
     raise ValueError(
-        f"class_names must be a sequence of {' or '.join(map(str, counts))} names in the order of "
-        f"the outputs, which no dict and no set of names has. Received: {names!r:.80}{length}"
+        "class_names, given or of the model or the data, must be a sequence of "
+        f"{' or '.join(map(str, counts))} names in the order of the outputs, which no dict and no "
+        f"set of names has. Received: {names!r:.80}{length}"
     )
 
 
@@ -163,13 +164,13 @@ def check_names(variant, names, further=()):
     for name in names:
         if name in known:
             continue
-        here = next((here for here, others in ELSEWHERE.items() if name in others.split()), None)
-        if here is None or (here.isidentifier() and here not in known):
+        advice = next((text for text, others in ELSEWHERE.items() if name in others.split()), None)
+        if advice is None or (advice.isidentifier() and advice not in known):
             raise unknown("argument", name, known)
-        raise ValueError(f"Unknown argument. Received: argument={name!r}; use {here}.")
+        raise ValueError(f"Unknown argument. Received: argument={name!r}; use {advice}.")
 
 
-# Arguments here: their names in timm, Hugging Face, torchvision, Keras, KerasHub and vit-pytorch.
+# What to use here: its names in timm, Hugging Face, torchvision, Keras, KerasHub and vit-pytorch.
 ELSEWHERE = {
     "num_classes": "classes num_labels num_class n_classes nb_classes nclass",
     "image_size": "img_size input_size input_resolution resolution crop_size",

@@ -45,25 +45,9 @@ def output_place(path, folder=False):
 
 @contextlib.contextmanager
 def replacing(path):
-    """A file opened for writing beside `path`, which takes its place when all went well.
-
-    It gets the permissions of the file that it replaces.
-    """
-    place = output_place(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=place.parent, prefix=place.name[:50] + ".")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.umask(mask := os.umask(0))
-        os.chmod(draft, 0o666 & ~mask)  # mkstemp lets nobody else read
-        _take_mode(draft, place)
-        os.replace(draft, place)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    """A file opened for writing, which takes the place of `path` when all went well."""
+    with replacing_files(output_place(path)) as draft, open(draft, "wb") as stream:
+        yield stream
 
 
 def write_text(path, text):
@@ -75,9 +59,8 @@ def write_text(path, text):
 def save_figure(figure, path, **options):
     """Writes a figure of matplotlib in the format of the suffix, as `savefig` does, else as PNG."""
     path = pathlib.Path(path)
-    path = path if path.suffix else path.with_name(path.name + ".png")
-    with replacing(path) as stream:
-        figure.savefig(stream, format=path.suffix[1:], **options)
+    with replacing_files(path if path.suffix else path.with_name(path.name + ".png")) as draft:
+        figure.savefig(draft, **options)
 
 
 def save_whole(model, path):
@@ -93,14 +76,15 @@ def replacing_files(path):
     All that is written there takes its place in the folder of `path` when all went well. Of several
     files the old one at `path`, which readers ask for first, is deleted before the others are
     replaced, and the new one comes last. So a reader of what a killed process left finds the old
-    files, the new ones, or none at `path`: see `check_finished`. Weights that an old ONNX model
-    keeps in a file beside it are deleted with it.
+    files, the new ones, or none at `path`: see `check_finished`. Each file gets the permissions of
+    the one that it replaces. Weights that an old ONNX model keeps in a file beside it go with it.
     """
     path = pathlib.Path(path)
     folder = output_place(path.parent, folder=True)
     output_place(path)
     weights = path.with_name(path.name + ".data")
-    is_old = weights.is_file() and path.is_file() and weights.name.encode() in path.read_bytes()
+    has_weights = path.suffix == ".onnx" and path.is_file() and weights.is_file()
+    is_old = has_weights and weights.name.encode() in path.read_bytes()
     with _drafts(folder, path.name) as drafts:
         yield drafts / path.name
         files = list(drafts.iterdir())

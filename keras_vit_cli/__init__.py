@@ -112,10 +112,15 @@ def parser():
 def _add(command, names, text=None, default_text=None, **options):
     """Adds an argument whose help says whether it may be left out, and what holds then.
 
-    `names` are one, or several parted by spaces. `default_text` is of a default that is decided
-    later. What the help `text` and the `options` leave out is that of `ARGUMENTS`.
+    `names` are one, or several parted by spaces: those of one argument, or, without more, those of
+    several in `ARGUMENTS`. What the help `text` and the `options` leave out is said there, too.
+    `default_text` is of a default that is decided later.
     """
     names = names.split()
+    if not text and len(names) > 1:
+        for name in names:
+            _add(command, name)
+        return
     options = ARGUMENTS.get(names[0], {}) | options
     options["help"] = text or options["help"]
     may_be_left_out = names[0].startswith("-") or options.get("nargs") in ("?", "*")

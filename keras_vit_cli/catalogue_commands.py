@@ -20,8 +20,7 @@ def add_list(add):
     add("--image-size", "resolution", type=count, metavar="PX")
     add("--max-size", "no larger files than that", type=positive, metavar="MB")
     add("--min-accuracy", "least published ImageNet top-1", type=not_negative, metavar="PERCENT")
-    add("--csv")
-    add("--json")
+    add("--csv --json")
 
 
 def run_list(args):

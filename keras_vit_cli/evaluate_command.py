@@ -12,9 +12,7 @@ def add_evaluate(add):
     add("model")
     text = f"{ARGUMENTS['data']['help']} (default: what the model was trained on, if known)"
     add("data", text, nargs="?")
-    add("--labels")
-    add("--problem")
-    add("--reading")
+    add("--labels --problem --reading")
     add("--split", "which images (default: test, or those that the run tested on)")
     add("--data-dir")
     text = "count images whose class is among K best (default: 1, and 5 of more than 5 classes)"
@@ -118,16 +116,13 @@ class Batches:
 
 
 def add_probe(add):
-    add("model")
-    add("data")
-    add("--labels")
+    add("model data --labels")
     text = "images of each class to learn from, one or several numbers (default: all of them)"
     add("--shots", text, **several(count, "K"))
     add("--seed", "what draws images for --shots (default: 0)", type=seed, default=0)
     add("--split", "images to learn from", default="train")
     add("--test-split", "images to test on", default="test", metavar="SPLIT")
-    add("--data-dir")
-    add("--layer")
+    add("--data-dir --layer")
     add("--batch-size", default=64)
     add("--json")
 

@@ -1,6 +1,7 @@
 """`keras-vit predict`, `embed` and `explore`: what a model makes of images."""
 
 import os
+import sys
 
 from keras_vit_cli.arguments import FLAG, count, positive, probability, several
 from keras_vit_cli.models import files_of, open_model, read_names
@@ -11,17 +12,12 @@ OF_VALUES = ("image", "output", "index", "value")
 
 
 def add_predict(add):
-    add("model")
-    add("images")
+    add("model images")
     text = "classes for each image (default: 1 in the table; 5 in CSV and JSON)"
     add("--top", text, type=count, metavar="K")
     text = "classes of at least this probability alone, all of them without --top"
     add("--threshold", text, type=probability, metavar="P")
-    add("--reading")
-    add("--class-names")
-    add("--batch-size")
-    add("--csv")
-    add("--json")
+    add("--reading --class-names --batch-size --csv --json")
 
 
 def run_predict(args):
@@ -37,13 +33,12 @@ def run_predict(args):
     model = open_model(args.model, args.reading)
     if names:
         check_one_head(model, "--class-names")
-    heads, of_values, most = heads_of(model), {}, {}
-    is_table = not (args.csv or args.json)
+    heads, of_values, is_table = heads_of(model), {}, not (args.csv or args.json)
     for head, one in (heads or {None: model}).items():
         with errors_of(head):
             of_values[head] = reading_and_names(one, names)[0].name == "values"
-        usual = 1 if is_table else 5
-        most[head] = args.top or (usual if args.threshold is None else one.output_shape[-1])
+    usual = 1 if is_table else 5
+    most = args.top or (usual if args.threshold is None else sys.maxsize)
     threshold = args.threshold
     if heads:  # a head of values has no probabilities
         threshold = {head: threshold for head, is_values in of_values.items() if not is_values}
@@ -100,13 +95,11 @@ def _rows(file, predictions, head):
 
 
 def add_embed(add):
-    add("model")
-    add("images")
+    add("model images")
     text = "the file: .npz with the arrays paths and features, or .csv"
     add("-o --output", text, default="features.npz")
     add("--normalize", "vectors of length 1, as CLIP compares them", **FLAG)
-    add("--layer")
-    add("--batch-size")
+    add("--layer --batch-size")
 
 
 def run_embed(args):
@@ -130,14 +123,12 @@ def run_embed(args):
 
 
 def add_explore(add):
-    add("model")
-    add("images")
+    add("model images")
     add("--compare", "another model, to stand beside it", metavar="MODEL")
     add("-o --output", "the page", default="report.html")
     add("--blocks", "indices of the blocks to show (default: all)", **several(int, "BLOCK"))
     add("--top", "classes to tell", type=count, default=5)
-    add("--class-names")
-    add("--reading")
+    add("--class-names --reading")
     add("--megabytes", "largest size for each image", type=positive, default=5.0)
 
 

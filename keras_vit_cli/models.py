@@ -31,8 +31,6 @@ def open_model(text, reading=None, **settings):
             raise type(error)(f"{error} {advice}") from error
     elif settings:
         raise ValueError(f"A .keras file says all of its model. Received: {', '.join(settings)}")
-    elif not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no such model. Received: {text!r}")
     else:
         model = keras.saving.load_model(path, compile=False)
     if not hasattr(model, "reading"):  # a model of the user's: its loss tells

@@ -43,8 +43,8 @@ def write_folder(path, text="new"):
 
 def write_figure(path, text="new"):
     class Figure:
-        def savefig(self, stream, format):
-            stream.write(text.encode())
+        def savefig(self, path):
+            path.write_bytes(text.encode())
 
     writing.save_figure(Figure(), path)
 

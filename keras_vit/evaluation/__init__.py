@@ -20,34 +20,10 @@ from keras_vit.evaluation.metrics import Calibration, calibration, fit_temperatu
 from keras_vit.evaluation.probes import LinearProbe, NearestNeighbours, knn, linear_probe, probe
 from keras_vit.evaluation.reports import MultiLabelReport, RegressionReport, Report
 
-__all__ = [
-    "VTAB_GROUPS",
-    "Calibration",
-    "ConfusionMatrix",
-    "FewShot",
-    "HeadReports",
-    "LeastSquares",
-    "LinearProbe",
-    "MultiLabelReport",
-    "NearestNeighbours",
-    "RealAccuracy",
-    "RegressionReport",
-    "Report",
-    "VTABScore",
-    "calibration",
-    "confusion_matrix",
-    "embed",
-    "evaluate",
-    "extract_features",
-    "features",
-    "fewshot",
-    "fit_temperature",
-    "knn",
-    "least_squares",
-    "linear_probe",
-    "pick_shots",
-    "probe",
-    "real_accuracy",
-    "save_features",
-    "vtab_mean",
-]
+__all__ = ["VTAB_GROUPS", "RealAccuracy", "VTABScore", "real_accuracy", "vtab_mean"]
+__all__ += ["HeadReports", "MultiLabelReport", "RegressionReport", "Report", "evaluate"]
+__all__ += ["ConfusionMatrix", "confusion_matrix"]
+__all__ += ["embed", "extract_features", "features", "save_features"]
+__all__ += ["FewShot", "LeastSquares", "fewshot", "least_squares", "pick_shots"]
+__all__ += ["Calibration", "calibration", "fit_temperature"]
+__all__ += ["LinearProbe", "NearestNeighbours", "knn", "linear_probe", "probe"]

@@ -44,9 +44,9 @@ def real_accuracy(
     Args:
         predictions: (images,) class numbers, or (images, classes) scores, in the order of the
             labels: for ImageNet, by file name.
-        real_labels: a list of class numbers for each image, in a list or in the authors'
-            `real.json` at this path, whose entry i belongs to
-            `ILSVRC2012_val_{i + 1:08d}.JPEG`. Images with an empty list are left out.
+        real_labels: a list of class numbers for each image, in a list or at the path of the
+            authors' `real.json`: entry i is of `ILSVRC2012_val_{i + 1:08d}.JPEG`. Images with an
+            empty list are left out.
 
     Raises:
         FileNotFoundError: there is no such file; the message says where the authors keep it.
@@ -105,10 +105,9 @@ class VTABScore(Result):
     """Accuracies of the tasks and their means.
 
     Attributes:
-        tasks: task -> accuracy, in the order of `VTAB_GROUPS`.
+        tasks, missing: task -> accuracy, in the order of `VTAB_GROUPS`; tasks without one.
         groups: group -> mean accuracy of its tasks, without the groups that have none.
         mean: mean over all tasks, each counting alike: the VTAB score.
-        missing: tasks without an accuracy.
     """
 
     tasks: dict
@@ -121,8 +120,8 @@ def vtab_mean(results: dict[str, float], allow_missing: bool = False) -> VTABSco
     """The mean accuracy on VTAB as a `VTABScore`, for each group of tasks and for all 19.
 
     Args:
-        results: dict task -> accuracy from 0 to 1. A task goes by its name in `VTAB_GROUPS` or in
-            the tables of the papers ("Clevr-Count"), in any case, with or without "vtab/".
+        results: task -> accuracy, 0 to 1; by names of `VTAB_GROUPS` or of the papers' tables
+            ("Clevr-Count"), in any case, with or without "vtab/".
         allow_missing: whether to give means of the tasks that are there.
 
     Raises:

@@ -1,12 +1,12 @@
 """Which classes are taken for which: the confusion matrix."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import output_names, positive_int
 from keras_vit.evaluation.metrics import Result, check_same_length, class_numbers, count_classes
 from keras_vit.text import percent, table
 
@@ -87,16 +87,5 @@ def confusion_matrix(
     # The matrix of 30,000 classes takes 7 GB.
     n = num_classes or count_classes(np.concatenate([labels, predictions]), most=30_000)
     counts = np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
-    return ConfusionMatrix(counts, class_names_of((n,), class_names))
-
-
-def class_names_of(counts, *candidates):
-    """The first names that are given, as many as one of `counts`, else the numbers, as text."""
-    names = next((names for names in candidates if names is not None), range(counts[-1]))
-    if isinstance(names, (str, Mapping, set, frozenset)) or len(names) not in counts:
-        raise ValueError(
-            "class_names, given or of the model or of the data, must be a sequence with one name "
-            f"for each of the {' or '.join(map(str, counts))} classes. Received: "
-            f"{type(names).__name__} of length {len(names)}."
-        )
-    return tuple(map(str, names))
+    names = range(n) if class_names is None else class_names
+    return ConfusionMatrix(counts, output_names(names, (n,)))

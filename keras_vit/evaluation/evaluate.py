@@ -9,12 +9,12 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import output_names, positive_int
 from keras_vit.class_names import class_map
 from keras_vit.ends import known_of_end
 from keras_vit.evaluation import metrics, reports
 from keras_vit.evaluation.benchmarks import check_real, real_accuracy
-from keras_vit.evaluation.confusion import class_names_of, confusion_matrix
+from keras_vit.evaluation.confusion import confusion_matrix
 from keras_vit.evaluation.features import labelled_outputs
 from keras_vit.heads import errors_of, for_each, heads_of, of_head
 from keras_vit.outputs import reading_of
@@ -25,11 +25,11 @@ _FEW_CLASSES = 2048  # the confusion matrix then takes 32 MiB
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class HeadReports(metrics.Result, Mapping):
-    """How well each head of a model does: a mapping from the name of a head to its report.
+    """How well each head does: name -> its `Report`, `MultiLabelReport` or `RegressionReport`.
 
     Attributes:
         model: its name.
-        heads: name of each head -> its `Report`, `MultiLabelReport` or `RegressionReport`.
+        heads: the dict of these.
     """
 
     model: str
@@ -52,7 +52,7 @@ class HeadReports(metrics.Result, Mapping):
 
     @property
     def examples(self):
-        """Number of images; those without a label of a head do not count in its report."""
+        """Number of images; the report of a head counts those with a label of it."""
         return max(report.examples for report in self.values())
 
     @property
@@ -86,9 +86,9 @@ def evaluate(
     The model decides what its outputs mean (`keras_vit.outputs.reading_of`). Exclusive classes
     make a `Report`; sigmoids, where labels have a column of 0 or 1 for each class, a
     `MultiLabelReport`; values, a `RegressionReport`. A single sigmoid has the classes 0 and 1.
-    A model with several heads is run once and gives `HeadReports`, a report of each; its outputs
-    are kept in memory. `top`, `confusion`, `class_names`, `real`, `from_logits`, `reading` and
-    `threshold` may then be dicts {head: value}.
+    A model with several heads is run once, keeps its outputs in memory and gives `HeadReports`.
+    `top`, `confusion`, `class_names`, `real`, `from_logits`, `reading` and `threshold` may then be
+    dicts {head: value}.
 
     Args:
         model: any Keras model that gives (batch, classes) logits or probabilities, or values; or
@@ -96,9 +96,9 @@ def evaluate(
         data: (images, labels), a dataset of `keras_vit.data` (its test images) or a pipeline of
             it, a tf.data dataset, a PyDataset, or any iterable of batches (images, labels).
             Labels are class numbers or one-hot, or a dict {head: labels}. A third part of a batch
-            holds weights: 0 for rows that are no examples, else 1; in a dict {head: weights}, 0
-            where an image lacks the label. Paths, datasets of `keras_vit.data`, and uint8 images
-            for a model with a `preprocessing` are preprocessed; others go in as they are.
+            holds weights: 0 for rows that are no examples, or, in a dict {head: weights}, lack the
+            label; else 1. Paths, datasets of `keras_vit.data`, and uint8 images for a model with a
+            `preprocessing` are preprocessed; others go in as they are.
         top: a number k or several: images whose class is among the k best are counted. By default
             1, and 5 for more than five classes.
         confusion: whether to make the confusion matrix; None makes it for up to 2,048 classes.
@@ -129,14 +129,9 @@ def evaluate(
             if of_one.get("real") is not None:
                 of_one["real"] = check_real(of_one["real"])
     batches = labelled_outputs(model, data, batch_size, steps, progress, left_out)
-    of_heads = {}
-    if heads:
-        batches = list(batches)
+    of_heads, batches = {}, list(batches) if heads else batches
     for head, of_one in options.items():
-        pairs = batches
-        if heads:
-            pairs = ((outputs[head], labels[head]) for outputs, labels in batches)
-            pairs = (pair for pair in pairs if len(pair[1]))
+        pairs = ((x[head], labels[head]) for x, labels in batches if len(labels[head]))
         with errors_of(head):
             of_heads[head] = _report(heads.get(head, model), pairs, data, head, **of_one)
     skipped = len(getattr(data, "skipped", ())) + len(left_out)
@@ -154,27 +149,26 @@ def _report(
         raise ValueError(
             f"Some image must have a label of each head. Received: none with a label of {head!r}."
         )
-    outputs = metrics.check_scores(first[0], least=1)
+    outputs, labels = metrics.check_scores(first[0], least=1), first[1]
     reading = reading_of(model, reading, from_logits, outputs.shape[1]).decided(outputs)
     of_data = of_head(getattr(data, "class_names", None), head)
     problem = of_head(getattr(data, "problem", None), head)
     known = known_of_end(model, "class_names") if class_names is None else class_names
     counts = reading.counts(outputs.shape[1])
-    names = class_names_of(counts, known, of_data)
+    names = next((each for each in (known, of_data) if each is not None), range(counts[-1]))
+    names = output_names(names, counts)
     numbers, is_answer = None, problem == "multi_label" and len(counts) > 1  # of a single sigmoid
     problem = "regression" if reading.name == "values" else problem
     if not is_answer:
         numbers = class_map(problem, known, of_data, counts)
-    if numbers is None:
-        class_names_of(counts, of_data)  # or the data has other classes than the model
+    if numbers is None and of_data is not None:
+        output_names(of_data, counts)  # or the data has other classes than the model
+    has_columns = labels.ndim == 2 and min(labels.shape[1], outputs.shape[1]) > 1
+    is_multi_label = has_columns and reading.name == "sigmoid" and problem != "single_label"
     batches = (
         (outputs, _renumbered(labels, numbers, counts[-1], problem))
         for outputs, labels in itertools.chain([first], batches)
     )
-    first = next(batches)
-    batches = itertools.chain([first], batches)
-    has_columns = first[1].ndim == 2 and min(first[1].shape[1], outputs.shape[1]) > 1
-    is_multi_label = has_columns and reading.name == "sigmoid" and problem != "single_label"
     run = {"model": model.name, "backend": keras.backend.backend()}
     exclusive = {"top": top, "confusion": confusion, "real": real}
     if is_multi_label or reading.name == "values":

@@ -46,8 +46,7 @@ def embed(
         model, normalize, layer: as in `features`.
         images: what `keras_vit.preprocess` takes with a model, prepared as the weights ask; or a
             float array (images, height, width, channels), which goes into the model as it is.
-        batch_size: images per call of the model.
-        skip_corrupt, progress: as in `keras_vit.predict`.
+        batch_size, skip_corrupt, progress: as in `keras_vit.predict`.
 
     Returns:
         A float array (images, features), in the order of the images (of a folder, that of
@@ -62,7 +61,7 @@ def embed(
     data = images, np.arange(len(images))
     left_out = [] if skip_corrupt else None
     parts = labelled_outputs(backbone, data, batch_size, progress=progress, left_out=left_out)
-    vectors, rows = map(np.concatenate, zip(*parts))
+    vectors, rows = map(np.concatenate, zip(*((x[None], rows[None]) for x, rows in parts)))
     result = np.full((len(images), vectors.shape[1]), np.nan, vectors.dtype)
     result[rows] = vectors
     return result
@@ -81,8 +80,8 @@ def extract_features(
 
     Args:
         model, layer, normalize: as in `features`.
-        data, batch_size, steps, progress: as in `evaluate`. Of a dataset of `keras_vit.data.load`
-            these are the test images; pass `(d.train_images, d.train_labels)` for the others.
+        data, batch_size, steps, progress: as in `evaluate`; of a dataset in memory the test images,
+            so pass `(d.train_images, d.train_labels)` for the others.
 
     Returns:
         (features, labels): a float array (images, features), and int64 class numbers (images,).
@@ -93,7 +92,8 @@ def extract_features(
     backbone = features(model, layer, normalize)
     parts = []
     for vectors, labels in labelled_outputs(backbone, data, batch_size, steps, progress):
-        parts.append((vectors, class_numbers(labels, what=f"labels of batch {len(parts)}")))
+        numbers = class_numbers(labels[None], what=f"labels of batch {len(parts)}")
+        parts.append((vectors[None], numbers))
     return check_features(*map(np.concatenate, zip(*parts)), backbone.name)
 
 
@@ -114,11 +114,11 @@ def check_features(vectors, labels, what="features", num_classes=None):
 
 
 def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left_out=None):
-    """Yields (outputs, labels) for each batch of data as `evaluate` takes it, one after the other.
+    """Yields ({head: outputs}, {head: labels}) for each batch of data as `evaluate` takes it.
 
-    Both are arrays, or dicts {head: array} of a model with several heads. All calls of the model
-    have the size of the first, so that a backend compiles once: a smaller batch is filled up, and
-    the filling dropped. Unreadable files are an error, or go to the list `left_out` with a warning.
+    The head of a model with one output is `None`. All calls of the model have the size of the
+    first, so that a backend compiles once; what fills a smaller batch up is dropped. Unreadable
+    files are an error, or go to the list `left_out` with a warning.
     """
     if not isinstance(model, keras.Model):
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
@@ -135,7 +135,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     stored, size, looked = hasattr(data, "test_images"), None, set()
     for index, batch in enumerate(follow(batches, model.name, total, progress)):
         images, labels, known = _split(batch, index, model, heads)
-        if not len(images):
+        if not np.any(list(known.values())):
             continue
         is_files = isinstance(images, list) or images.dtype.kind in "OSU"
         if is_files or stored or (images.dtype == np.uint8 and prepares_bytes(model)):
@@ -161,8 +161,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
                 outputs = split(model.predict_on_batch(filled), heads, model.name)
             parts.append({head: to_array(x)[: len(part)] for head, x in outputs.items()})
         outputs = {h: np.concatenate([part[h] for part in parts])[known[h]] for h in labels}
-        labels = {head: each[known[head]] for head, each in labels.items()}
-        yield (outputs, labels) if heads else (outputs[None], labels[None])
+        yield outputs, {head: each[known[head]] for head, each in labels.items()}
     if size is None:
         raise ValueError("The data must hold at least one image. Received: none.")
 
@@ -219,9 +218,9 @@ def _labels_by_head(labels, model, heads):
 
 
 def _split(batch, index, model, heads):
-    """(images, {head: labels}, {head: where they are known}) of a batch in NumPy.
+    """(images, {head: labels}, {head: which rows count}) of a batch in NumPy.
 
-    Rows of weight 0, which fill the batch, are dropped. In {head: weights}, 0 is a missing label.
+    Rows of weight 0 fill the batch; in {head: weights} they lack the label of that head.
     """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         raise ValueError(
@@ -238,10 +237,9 @@ def _split(batch, index, model, heads):
                 "There must be one label for each image; call .batch(...) on single images. "
                 f"Received: {len(images)} images and labels of shape {each.shape} in batch {index}."
             )
-    by_head = heads and isinstance(weights, Mapping)
     known = {}
     for head in labels:
-        w = of_head(weights, head) if by_head else weights
+        w = of_head(weights, head)
         w = np.ones(len(images)) if w is None else to_array(w)
         if w.shape != (len(images),) or not np.isin(w, (0, 1)).all():
             raise ValueError(
@@ -249,11 +247,7 @@ def _split(batch, index, model, heads):
                 f"{w.shape} from {w.min():g} to {w.max():g} in batch {index}."
             )
         known[head] = w == 1
-    if by_head or weights is None:
-        return images, labels, known
-    kept = np.flatnonzero(next(iter(known.values())))
-    images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
-    return images, *keras.tree.map_structure(lambda x: x[kept], (labels, known))
+    return images, labels, known
 
 
 def output_of_features(path):
@@ -272,8 +266,7 @@ def save_features(
     Args:
         path: a .npz file, with the arrays `paths` (images,) and `features` (images, features); or
             a .csv file, with the columns path, 0, 1, 2 and so on.
-        files: paths of the images.
-        vectors: (images, features), as `embed` returns them for these files.
+        files, vectors: paths of the images, and (images, features) as `embed` gives them.
 
     Raises:
         ValueError: another suffix, or other numbers of files and rows.

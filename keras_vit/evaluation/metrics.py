@@ -163,9 +163,9 @@ def calibration_of(confidence, right, loss, brier, bins):
 def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     """The temperature T for which softmax(logits / T) has the least negative log-likelihood.
 
-    Fitted on validation images, it repairs over-confidence without changing a prediction. T lies
-    between 1e-3 and 1e3, as the likelihood of logits that separate all classes has no maximum. The
-    arguments are as in `calibration`.
+    Fitted on validation images, it repairs over-confidence and changes no prediction. It lies
+    between 1e-3 and 1e3, as logits that separate all classes have no maximum. Arguments are as in
+    `calibration`.
 
     Source: section 4.2 of Guo et al., 2017.
     """

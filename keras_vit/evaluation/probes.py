@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +22,7 @@ class NearestNeighbours(Result):
 
     Attributes:
         accuracy: k -> share of the test images that the k nearest neighbours get right.
-        temperature: of the weights of the votes, or None if each neighbour has one vote.
-        metric: `"cosine"` or `"euclidean"`.
+        temperature, metric: as in `knn`.
         train_examples, test_examples: numbers of images.
     """
 
@@ -46,20 +44,20 @@ def knn(
 ) -> NearestNeighbours:
     """Classifies each test image by its nearest training images: a `NearestNeighbours`.
 
-    With a temperature T, a neighbour of cosine similarity s votes with weight exp(s/T), as in
-    DINO; without, it has one vote. Of classes with equal votes the lowest number wins.
+    Of classes with equal votes the lowest number wins.
 
     Args:
         train_features, test_features: (images, features).
         train_labels, test_labels: (images,) class numbers, or one-hot rows.
         k: number of neighbours, or a sequence of numbers.
-        temperature: T, or None for plain votes.
+        temperature: T, by which a neighbour of cosine similarity s votes with weight exp(s/T), as
+            in DINO; None for one vote each.
         metric: `"cosine"`, or `"euclidean"` for plain votes.
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: more neighbours than training images; features of zeros alone, under the
-            cosine; a temperature with the Euclidean metric.
+        ValueError: more neighbours than training images; features of zeros alone for the cosine; a
+            temperature with the Euclidean metric.
 
     Source: `knn_classifier` of eval_knn.py, facebookresearch/dino.
     """
@@ -154,29 +152,23 @@ def linear_probe(
         if isinstance(validation, (tuple, list)):
             fit_x, fit_y, held_x, held_y = x, y, validation[0], class_numbers(validation[1])
         else:
-            _check_counts(y, rate(validation, "validation"))
-            fit_x, held_x, fit_y, held_y = _sklearn("model_selection").train_test_split(
-                x, y, test_size=validation, random_state=seed, stratify=y
-            )
+            of_each = {"test_size": rate(validation, "validation"), "stratify": y}
+            split = _sklearn("model_selection").train_test_split
+            try:
+                fit_x, held_x, fit_y, held_y = split(x, y, random_state=seed, **of_each)
+            except ValueError as error:
+                raise ValueError(
+                    "The images that choose C need one of each class, and so do those that are "
+                    f"left to fit. Received: {len(y)} images and {validation=:g}. {error} Give a "
+                    "larger share, other images as validation=(features, labels), or one C, such "
+                    "as c=1.0."
+                ) from error
         scores = {each: float(fit(fit_x, fit_y, each).score(held_x, held_y)) for each in cs}
     best = max(scores, key=scores.get) if scores else cs[0]
     classifier = fit(x, y, best)
     accuracy = float(classifier.score(test_features, class_numbers(test_labels)))
     converged = bool(classifier[-1].n_iter_.max() < max_iter)
     return LinearProbe(accuracy, best, scores, converged, len(x), len(test_features), classifier)
-
-
-def _check_counts(labels, validation):
-    """Raises a ValueError where a share of the images has not one of each class on both sides."""
-    classes, counts = np.unique(labels, return_counts=True)
-    held = math.ceil(len(labels) * validation)
-    if counts.min() < 2 or min(held, len(labels) - held) < len(classes):
-        raise ValueError(
-            "The images that choose C need one of each class, and so do those that are left to "
-            f"fit. Received: {len(labels)} images of {len(classes)} classes, {counts.min()} of the "
-            f"smallest one, and validation={validation:g}, which is {held} of them. Give a larger "
-            "share, other images as validation=(features, labels), or one C, such as c=1.0."
-        )
 
 
 def probe(

@@ -18,8 +18,7 @@ class BaseReport(Result):
 
     Attributes:
         model, backend: the name of the model, and of Keras's backend.
-        examples: number of images.
-        skipped: number of images that the data could not read and left out.
+        examples, skipped: numbers of images; of those that the data could not read and left out.
         seconds: duration, with the reading of the data and the compilation.
     """
 
@@ -50,8 +49,7 @@ class Report(BaseReport):
     """How well a classifier does on labelled images: a `BaseReport`.
 
     Attributes:
-        num_classes: number of classes.
-        from_logits: whether the model's outputs were taken for logits.
+        num_classes, from_logits: number of classes; whether outputs were taken for logits.
         correct: k -> number of images whose class is among the k best, for the k asked for.
         loss: mean cross-entropy of the right class, in nats.
         calibration, confusion, real: their results, or None where they were not asked for.
@@ -110,8 +108,7 @@ class MultiLabelReport(BaseReport):
     """How well a model tells each class of images that may show several: a `BaseReport`.
 
     Attributes:
-        num_classes: number of classes.
-        from_logits: whether the model's outputs were taken for logits.
+        num_classes, from_logits, problem: as in `Report`.
         mean_average_precision: mean of the average precision over the classes that have images.
         average_precision: class name -> area under the curve of precision over recall, as
             scikit-learn's `average_precision_score`; NaN for a class without images.
@@ -120,7 +117,6 @@ class MultiLabelReport(BaseReport):
         top1: share of the images with a class whose likeliest class is right.
         threshold: probability from which a class counts as predicted, for F1 and `exact`.
         loss: binary cross-entropy, summed over the classes, mean over the images, in nats.
-        problem: of the labels.
     """
 
     num_classes: int

@@ -22,7 +22,7 @@ from keras_vit.text import visible
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
 from keras_vit.workarounds import policies_in
-from keras_vit.writing import output_place, replacing_files, replacing_folder
+from keras_vit.writing import replacing_files, replacing_folder
 
 _ELSEWHERE = """
 import json, sys, keras
@@ -68,7 +68,7 @@ def export(
     check: bool = False,
     images: Any = None,
 ) -> Export:
-    """Writes a model as a file that other programs run.
+    """Writes a model as a file that other programs run; returns an `Export`.
 
     The batch stays open, and so do height and width where the model takes any size. The file
     computes in float32; LoRA is merged into the kernels. What the backend that runs cannot write,
@@ -81,9 +81,9 @@ def export(
     Args:
         model: a `VisionTransformer` or a `BiT`; it stays as it is. Or a Functional model of images
             of one size, in float32, such as one of several heads: each is an output of its name.
-        path: the file or folder, which appears whole or not at all and takes the place of an
-            older one. OpenVINO, and ONNX from 2 GB on, keep weights in a second file beside it;
-            what a killed process left is then the old files, the new ones, or no `path`.
+        path: the file or folder, which appears whole or not at all, in place of an older one.
+            OpenVINO, and ONNX from 2 GB on, keep weights in a second file beside it; what a killed
+            process left is then the old files, the new ones, or no `path`.
         format: one of the six; `None` to tell by the suffix of `path`.
         preprocess: whether the file takes uint8 pixels of the model's size and gives what
             `keras_vit.predict` reads: probabilities, of a regression values, of a model without
@@ -92,14 +92,10 @@ def export(
             random images and, if scikit-learn is installed, its two photographs.
         images: what to compare instead of these photographs, as `keras_vit.preprocess` takes it.
 
-    Returns:
-        An `Export`.
-
     Raises:
         TypeError: the model is no Functional model of images.
         ValueError: a format or a path that does not fit; an output that nothing says how to read.
-        OSError: the disk is full, say.
-        ModuleNotFoundError: a package is missing; names it.
+        OSError, ModuleNotFoundError: the disk is full, say; a package is missing, which it names.
         ExportError: the tool refused the model, or the file's outputs differ from the model's by
             more than 1e-4 of the largest of them, or of 1.
     """
@@ -184,7 +180,6 @@ def _format(path, format):
         raise ValueError(
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )
-    output_place(path, folder=not suffix)
     if path.is_dir() and not (path / "saved_model.pb").exists():
         raise ValueError(
             f"There is something else at the path. Received: path={str(path)!r}; choose another."

@@ -75,12 +75,11 @@ def served(model, takes_pixels):
     else:
         images = keras.Input(shape, dtype=model.inputs[0].dtype, name="images")
         x = model(images)
-    heads = heads_of(model)
-    names = {h: known_of_end(one, "class_names") for h, one in (heads or {None: model}).items()}
-    outputs, ends = split(x, heads, model.name), {}
+    heads, names, ends = heads_of(model), {}, {}
+    outputs, name = split(x, heads, model.name), None if heads else "probabilities"
     for head, one in (heads or {None: model}).items():
+        names[head] = known_of_end(one, "class_names")
         with errors_of(head):
-            name = None if heads else "probabilities"
             layer, ends[head] = _end(one, takes_pixels, name, (2, *size, channels))
         outputs[head] = layer(outputs[head]) if layer else outputs[head]
     texts = {
@@ -101,10 +100,7 @@ def served(model, takes_pixels):
 
 
 def _end(model, takes_pixels, name, shape):
-    """The layer of this name that reads an output in the file, or `None`; and what tells of it.
-
-    Where only outputs tell whether they are probabilities, those of images of a shape do.
-    """
+    """The layer of this name that reads an output in the file, or `None`; and what tells of it."""
     if getattr(model, "num_classes", None) == 0:
         return None, {"output": "features"}
     try:
@@ -142,9 +138,9 @@ def compare(graph, path, format, images=None, model=None):
     """The largest difference of an exported file from its graph, of any output.
 
     Of a file that takes pixels, it is that from what `keras_vit.predict` reads of the `model`.
-    It is that of batches of 1, 3 and 7 random images, of one of another size where sides are open,
-    and of `images`, if any; and relative to the largest output where that exceeds 1. An ExportError
-    says that it exceeds 1e-4, or that the file's runtime cannot open or run the file.
+    Compared are batches of 1, 3 and 7 random images, one of another size where sides are open, and
+    `images`, if any. It is relative to the largest output where that exceeds 1. An ExportError says
+    that it exceeds 1e-4, or that the file's runtime cannot open or run the file.
     """
     batches = [graph.images(batch, seed=batch) for batch in BATCHES]
     batches += [graph.images(1, larger=1)] if graph.is_open else []

@@ -24,23 +24,21 @@ def quantize(
 ) -> pathlib.Path:
     """Writes an exported model with kernels and their inputs in int8.
 
-    The calibration images fix the ranges of the inputs ("static"): some hundred images of those
-    that the model is trained on. Kernels have a scale for each output channel. ONNX files have
-    unsigned 8-bit inputs and signed kernels (QDQ format), which processors with VNNI (Intel since
-    2019, AMD since Zen 4) multiply exactly; older ones may saturate. OpenVINO files are quantised
-    by NNCF as Transformers, without SmoothQuant.
+    The calibration images, some hundred of those to train on, fix the ranges of the inputs
+    ("static"). Kernels have a scale for each output channel. ONNX files have unsigned 8-bit inputs
+    and signed kernels (QDQ format), which processors with VNNI (Intel since 2019, AMD since Zen 4)
+    multiply exactly; older ones may saturate. OpenVINO's are Transformers, without SmoothQuant.
 
     Args:
         path: a float32 model of one input: `.onnx`, or `.xml` (OpenVINO) with its `.bin` beside it.
-        output: the new file, with the same suffix, which is returned as a `pathlib.Path`; it
-            appears whole or not at all, with the metadata of the old one.
+        output: the new file, of the same suffix, returned as a `pathlib.Path`; it appears whole or
+            not at all, with the metadata of the old one.
         images: the calibration images, prepared as the file takes them: an array of shape
             (images, height, width, channels), or an iterable of single images.
 
     Raises:
         ValueError: another suffix, a file that is no such model or quantised, or images of others.
-        FileNotFoundError: there is no such file, or no folder for the output.
-        ImportError: a package is missing; names it.
+        FileNotFoundError, ImportError: there is no such file, or folder for the output, or package.
     """
     path, output = pathlib.Path(path), pathlib.Path(output)
     write = {".onnx": _quantize_onnx, ".xml": _quantize_openvino}.get(path.suffix)

@@ -41,37 +41,12 @@ from keras_vit.inspection.similarity import (
     token_norms,
 )
 
-__all__ = [
-    "FilterComponents",
-    "Layout",
-    "PatchComponents",
-    "TokenNorms",
-    "attention_distance",
-    "attention_distances",
-    "attention_maps",
-    "attention_weights",
-    "explore",
-    "filter_components",
-    "input_gradients",
-    "layer_similarity",
-    "layout_of",
-    "linear_cka",
-    "patch_components",
-    "plot_components",
-    "plot_distances",
-    "plot_filters",
-    "plot_layer_similarity",
-    "plot_maps",
-    "plot_position_similarity",
-    "plot_predictions",
-    "plot_queries",
-    "plot_reconstructions",
-    "plot_token_norms",
-    "position_similarity",
-    "probe_maps",
-    "relevance_maps",
-    "rollout",
-    "rollout_maps",
-    "token_norms",
-    "upsample",
-]
+__all__ = ["Layout", "explore", "layout_of", "plot_predictions"]
+__all__ += ["attention_distance", "attention_distances", "attention_maps", "attention_weights"]
+__all__ += ["probe_maps", "rollout", "rollout_maps", "upsample"]
+__all__ += ["FilterComponents", "PatchComponents", "filter_components", "patch_components"]
+__all__ += ["plot_components", "plot_maps", "plot_queries", "plot_reconstructions"]
+__all__ += ["plot_distances", "plot_filters", "plot_layer_similarity"]
+__all__ += ["plot_position_similarity", "plot_token_norms"]
+__all__ += ["input_gradients", "relevance_maps"]
+__all__ += ["TokenNorms", "layer_similarity", "linear_cka", "position_similarity", "token_norms"]

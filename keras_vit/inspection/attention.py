@@ -26,10 +26,8 @@ def attention_weights(
     """A = softmax(q kᵀ / √D_h) of some blocks for some images.
 
     Args:
-        model: a `VisionTransformer`, or any Keras model around one (`keras_vit.backbone`), whose
-            blocks are looked at with what enters them for its images.
-        images: preprocessed images, (batch, height, width, channels); or what
-            `keras_vit.preprocess` takes.
+        model: a `VisionTransformer`, or a Keras model of images around one (`keras_vit.backbone`).
+        images: preprocessed (batch, height, width, channels), or what `keras_vit.preprocess` takes.
         blocks: indices of blocks, negative ones counting from the last; `None` for all.
         heads: `"mean"`, `"min"` or `"max"` over the heads, or `None` for each.
         batch_size: images per call of the model.
@@ -59,9 +57,8 @@ def attention_maps(
     Args:
         model, images, heads, batch_size: as in `attention_weights`.
         block: index of the block.
-        query: who asks: `"class"` or `"distillation"` for that token, `"mean"` for the mean over
-            all patches, (row, column) for one patch, a number for any token; `None` for the class
-            token or, without one, the mean.
+        query: who asks: the token `"class"` or `"distillation"`, a patch (row, column), a token by
+            its number, or the `"mean"` of all patches; `None`: the class token or else the mean.
 
     Returns:
         A float array (batch, rows, columns), or (batch, heads, rows, columns) with `heads=None`.
@@ -80,11 +77,8 @@ def probe_maps(
 ) -> np.ndarray:
     """Where the probe of attention pooling looks in each image (MAP; Zhai et al., 2022).
 
-    In a model with `pool="map"` or `"probe"` the probe gathers what the prediction rests on, in
-    place of a class token. Arguments and result are as in `attention_maps`.
-
-    Raises:
-        ValueError: the model pools in another way, or does not take the images.
+    With `pool="map"` or `"probe"` it stands in place of a class token. Arguments, result and errors
+    are as in `attention_maps`; a model that pools in another way is a ValueError.
     """
     (model, images), fuse = forward.look_into(model, images), fused(heads)
     layout = forward.layout_of(model, images.shape[1:3])
@@ -122,8 +116,8 @@ def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
         heads: how the heads of a block are fused: `"mean"` (the paper), `"max"` or `"min"`.
 
     Returns:
-        A float64 array (..., tokens, tokens): row i holds the share of each token of the input in
-        token i of the output. Rows sum to 1.
+        float64 (..., tokens, tokens): row i, whose sum is 1, holds the share of each token of the
+        input in token i of the output.
 
     Source: Abnar & Zuidema (2020), "Quantifying attention flow in transformers"; Fig. 6, D.8.
     """
@@ -179,9 +173,9 @@ def attention_distance(
         weights: (..., tokens, tokens); the last tokens are the patches.
         grid: (rows, columns) of the patches.
         patch_size: int or (height, width) in pixels, from one patch to the next.
-        renormalize: whether to divide a row by its attention to patches. `False` counts attention
-            to learned tokens as distance 0, as the example "Investigating Vision Transformer
-            representations" of keras.io does.
+        renormalize: whether to divide a row by its attention to patches; otherwise attention to
+            learned tokens counts as distance 0, as in keras.io's "Investigating Vision Transformer
+            representations".
 
     Returns:
         A float64 array (...), in pixels.

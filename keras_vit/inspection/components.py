@@ -39,17 +39,16 @@ def patch_components(
 ) -> PatchComponents:
     """The first principal components of the patch tokens of all images: a `PatchComponents`.
 
-    They are fitted to all images together, so that what is alike has alike values. Learned tokens
-    are left out. The sign of a component is arbitrary: here the first is larger inside the images
-    than at their borders, and each other one is positive where it is farthest from 0.
+    They are fitted to all images together, without learned tokens, so that what is alike has alike
+    values. Their signs are arbitrary: here the first is larger inside the images than at their
+    borders, and each other one is positive where it is farthest from 0.
 
     Args:
         model, images, batch_size: as in `attention_weights`.
         count: how many components.
         block: index of the block after which the tokens are taken.
-        foreground: the patches that components are fitted to: `None` for all; a boolean array
-            (images, rows, columns); or a number, such as 0, for those whose first component is
-            above it, as the authors remove the background.
+        foreground: the patches to fit to: `None` for all; booleans (images, rows, columns); or a
+            number, such as 0: those whose first component is above it, as of the authors.
         norm: whether the tokens get the model's last norm, unless that follows the pooling.
 
     Raises:
@@ -66,10 +65,7 @@ def patch_components(
 
 
 def patch_tokens(model, images, blocks, norm=True, batch_size=8):
-    """For each of some blocks: the patch tokens after it, (images, rows, columns, width), float64.
-
-    `images` are what `forward.as_inputs` returns; `norm` is as in `patch_components`.
-    """
+    """The patch tokens after each of some blocks, float64 (images, rows, columns, width)."""
     outputs = [block.output for block in forward.transformer_blocks(model, blocks)]
     layout, last = forward.layout_of(model, images.shape[1:3]), final_norm(model) if norm else None
     normalise = forward.compiled(model, "norm", last) if last else lambda x: x
@@ -147,9 +143,9 @@ class FilterComponents(typing.NamedTuple):
 def filter_components(model: keras.Model, count: int = 28) -> FilterComponents:
     """The first principal components of the patch embedding's filters: a `FilterComponents`.
 
-    Each of the D columns of E is a filter over the P x P x C values of a patch. Their mean is
-    subtracted. The sign of a component has no meaning; here its largest value is positive. In a
-    convolutional network, as a hybrid or a BiT, they are the filters of its first convolution.
+    Each of the D columns of E is a filter over the P x P x C values of a patch; in a convolutional
+    network, as a hybrid or a BiT, those of its first convolution are. Their mean is subtracted. The
+    sign of a component has no meaning; here its largest value is positive.
 
     Args:
         model: a `VisionTransformer`, `BiT`, or another Keras model with a convolution.

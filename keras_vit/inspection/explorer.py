@@ -41,17 +41,16 @@ def explore(
 ) -> pathlib.Path:
     """Writes a page that shows what each patch of some images attends to; returns its path.
 
-    The page is one file that works without a network, by mouse, touch and keyboard: attention of
-    every block, head and token, rollout (Fig. 6), relevance for the most probable classes,
-    principal components of the patches after every block, attention distance (Fig. 7 right) and
-    the similarity of positions (Fig. 7 centre). Two images, or two models, stand side by side.
-    Attention is stored in as many levels as fit; all else comes from the exact weights.
+    It is one file without a network, for mouse, touch and keyboard: attention of every block, head
+    and token, rollout (Fig. 6), relevance for the most probable classes, principal components of
+    the patches after every block, attention distance (Fig. 7 right) and the similarity of positions
+    (Fig. 7 centre). Two images, or two models, stand side by side. Attention is stored in as many
+    levels as fit; all else comes from the exact weights.
 
     Args:
         model: a `VisionTransformer`; or a dict from names to models, to be compared.
-        images: as in `attention_weights`; a few.
+        images, blocks: as in `attention_weights`, for each model; a few images.
         path: the file, such as `"report.html"`, which appears whole or not at all.
-        blocks: indices of the blocks to show, of each model; `None` for all.
         top: how many classes to show, with their relevance, if the model has classes.
         class_names: as in `keras_vit.predict`, for each model.
         megabytes: the largest size of the file for each image and model.
@@ -64,7 +63,7 @@ def explore(
     top, models = positive_int(top, "top"), model if isinstance(model, dict) else {None: model}
     if not models:
         raise ValueError("There must be at least one model. Received: an empty dict.")
-    index, codes, parts = {"images": None, "models": []}, {}, {}
+    index, parts, all_looks = {"images": None, "models": []}, {}, []
     for m, (name, one) in enumerate(models.items()):
         given = forward.floats_of(one, images)
         network, x = forward.look_into(one, given)
@@ -74,8 +73,8 @@ def explore(
         chosen = forward.transformer_blocks(network, blocks)
         parts[f"positions-{m}"] = _positions(network, layout)
         looks = _looks(network, x, blocks, layout, _predictions(one, given, top, class_names))
-        for i, (_, part, attention) in enumerate(looks):
-            parts[f"look-{m}-{i}"], codes[m, i] = part, attention
+        parts |= {f"look-{m}-{i}": part for i, (_, part, _) in enumerate(looks)}
+        all_looks += looks
         index["models"].append(
             {
                 "name": visible(one.name if name is None else name),
@@ -90,19 +89,15 @@ def explore(
                 "looks": [look for look, _, _ in looks],
             }
         )
-    limit = megabytes * 1e6 - (len(_page(index, parts)) + 1000) / len(codes)
-    for (m, i), attention in codes.items():
-        levels, text = fit(attention, limit)
-        shown = index["models"][m]
-        if len(text) > limit:
+    limit = megabytes * 1e6 - (len(_page(index, parts)) + 1000) / len(all_looks)
+    for look, part, codes in all_looks:
+        look["levels"], part["attention"] = fit(codes, limit)
+        if (size := len(part["attention"])) > limit:
             raise ValueError(
-                f"The attention of {len(shown['blocks'])} blocks and {shown['heads']} heads over "
-                f"{attention.shape[-1]} tokens must fit; choose fewer blocks, a smaller "
-                f"image_size, or more megabytes. Received: {len(text) / 1e6:.1f} MB or more for an "
-                f"image, megabytes={megabytes}."
+                "The attention of {} blocks and {} heads over {} tokens must fit; choose fewer "
+                "blocks, a smaller image_size, or more megabytes. Received: {:.1f} MB or more for "
+                "an image, megabytes={}.".format(*codes.shape[:3], size / 1e6, megabytes)
             )
-        shown["looks"][i]["levels"] = levels
-        parts[f"look-{m}-{i}"]["attention"] = text
     write_text(path, _page(index, parts))
     return pathlib.Path(path)
 
@@ -142,7 +137,6 @@ def _looks(model, x, blocks, layout, predictions):
 
 
 def _bytes(values):
-    """Numbers from 0 to 1 as bytes."""
     return np.rint(255 * values).astype("uint8")
 
 
@@ -201,10 +195,7 @@ def _positions(model, layout):
 
 
 def _predictions(model, images, top, class_names):
-    """For each image its likeliest classes, or its values, and the relevance for each.
-
-    Those of several heads stand one after the other, each with the name of its head.
-    """
+    """For each image its likeliest classes, or its values, head after head; their relevance."""
     heads, of_images = heads_of(model) or {None: model}, [([], []) for _ in images]
     for head, options in for_each(heads, class_names=class_names).items():
         one, before = heads[head], "" if head is None else f"{visible(head)}: "
@@ -214,8 +205,8 @@ def _predictions(model, images, top, class_names):
             teller = Teller(one, top, **options)
             # Of two names for one sigmoid, that of its probability.
             teller.names = teller.names[-one.output_shape[1] :]
-            outputs = forward.outputs(one, one.outputs, images, 8)
-            rows = teller.tell(np.concatenate([forward.to_array(x)[:n] for (x,), n in outputs]))
+            parts = forward.features(one, one.outputs, images, batch_size=8)
+            rows = teller.tell(np.concatenate([outputs for (outputs,) in parts]))
             rows = [row[:top] for row in rows]  # of a regression all values are told
             ranks = [relevance_maps(one, images, [x.index for x in rank]) for rank in zip(*rows)]
         field = "value" if teller.reading.name == "values" else "probability"
@@ -226,11 +217,10 @@ def _predictions(model, images, top, class_names):
 
 
 def quantize(weights):
-    """Rows of attention as bytes: square roots, relative to that of the largest in the row.
+    """(codes, scales) of attention (..., rows, columns): a weight is (code / 255 · scale / 255)².
 
-    Square roots, because most weights are small and all that the eye sees is their order. The
-    value is (code / 255)² · (scale / 255)². Codes, uint8, have the shape of the weights, (...,
-    rows, columns), and scales have shape (..., rows).
+    Codes, uint8 of that shape, are square roots, as most weights are small; scales, uint8 (...,
+    rows), are those of the largest in the row.
     """
     roots = np.sqrt(np.asarray(weights, "float32").clip(0, 1))
     scales = np.ceil(roots.max(axis=-1) * 255).clip(1, 255)

@@ -35,10 +35,7 @@ def places(figure, rows, columns, **options):
 
 
 def pairs_of_places(count, width, height, title):
-    """(figure, axes of shape (count or more, 2)): up to four pairs of pictures in a row.
-
-    `width` and `height` of a pair, and the height of the figure's title, are in inches.
-    """
+    """(figure, axes (count or more, 2)): up to four pairs of pictures in a row; sizes in inches."""
     columns = min(4, count)
     rows = -(-count // columns)
     figure = new_figure((width * columns, height * rows + title))
@@ -59,10 +56,7 @@ def as_picture(image):
 
 
 def show(axes, values, picture, **options):
-    """Draws values over the place of a picture, by `imshow`: the axes count the picture's pixels.
-
-    Grey values are those of a picture, from 0 to 1, unless the options say otherwise.
-    """
+    """Draws values over a picture by `imshow`, in its pixels; by default in grey from 0 to 1."""
     height, width = picture.shape[:2]
     options = {"cmap": "gray", "vmin": 0, "vmax": 1, "extent": (0, width, height, 0), **options}
     return axes.imshow(values, **options)

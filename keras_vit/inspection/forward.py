@@ -1,6 +1,5 @@
 """Parts of a model on any backend: images, blocks, what tokens stand for, outputs and gradients."""
 
-import operator
 import typing
 import weakref
 
@@ -19,10 +18,7 @@ _LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to flo
 
 
 def as_inputs(model, images):
-    """Images ready for the model: floats as they are, all others preprocessed as its weights ask.
-
-    Values that no preprocessed image has are a ValueError.
-    """
+    """Images ready for the model: floats as they are, others preprocessed as its weights ask."""
     images = floats_of(model, images)
     if not (largest := np.abs(images).max()) <= _LARGEST:
         raise ValueError(
@@ -81,14 +77,14 @@ def transformer_blocks(model, blocks=None):
     _check_whole(model)
     if blocks is None:
         return layers
-    try:
-        blocks = [operator.index(i) for i in blocks]
-    except TypeError as error:
-        raise ValueError(f"blocks must be a list of indices. Received: blocks={blocks}.") from error
-    if not blocks:
-        raise ValueError("blocks must hold at least one index, or be None. Received: blocks=[].")
-    check_indices(model, len(layers), "Transformer blocks", "blocks", blocks)
-    return [layers[index] for index in blocks]
+    # Of no index at all, it is an array of floats.
+    indices = np.array(list(blocks) if np.iterable(blocks) else blocks)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise ValueError(
+            f"blocks must be a list of at least one index, or be None. Received: blocks={blocks}."
+        )
+    check_indices(model, len(layers), "Transformer blocks", "blocks", indices.tolist())
+    return [layers[index] for index in indices]
 
 
 def check_indices(model, count, noun, argument, indices):
@@ -224,6 +220,12 @@ def outputs(model, tensors, images, batch_size):
     for batch, count in batches(batch_size, images):
         # Keras gives a single tensor without its list.
         yield keras.tree.pack_sequence_as(tensors, keras.tree.flatten(run(batch))), count
+
+
+def features(model, tensors, images, batch_size):
+    """For each batch of images: arrays of the values of tensors of a model's graph."""
+    for values, count in outputs(model, tensors, images, batch_size):
+        yield [to_array(value)[:count] for value in values]
 
 
 def compiled(model, key, function):

@@ -29,8 +29,8 @@ def plot_maps(
     """Draws each image, and its maps laid over it: attention, rollout (Fig. 6), relevance.
 
     Args:
-        images: (n, height, width, channels), uint8 or floats; preprocessed floats are stretched
-            to be visible. Not files: the maps belong to what `keras_vit.preprocess` makes of them.
+        images: (n, height, width, channels), uint8, or floats, which are stretched to be visible;
+            of files, what `keras_vit.preprocess` makes of them, to which the maps belong.
         maps: (n, rows, columns) for one map of each image, or (n, k, rows, columns) for several,
             drawn on one scale for each image.
         path: the picture to write, whose ending decides the format; `None` for none.
@@ -139,12 +139,9 @@ def plot_queries(
 def plot_components(images: ArrayLike, components: PatchComponents, path: FilePath = None) -> Any:
     """Draws each image beside its patches, coloured by their first three components.
 
-    The components are the red, green and blue of a patch; each goes from the lowest to the highest
-    hundredth of its values in all images. The background is black.
-
-    Args:
-        images, path: as in `plot_maps`.
-        components: the `PatchComponents` of these images, at least three of them.
+    These are red, green and blue, each from the lowest to the highest hundredth of its values in
+    all images; the background is black. `components` are the `PatchComponents` of these images,
+    three or more; `images` and `path` are as in `plot_maps`.
     """
     values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:

@@ -85,10 +85,9 @@ def plot_filters(
     path: FilePath = None,
     title: str = "Principal components of the patch filters",
 ) -> Any:
-    """Draws components side by side, grey for 0, each on its own scale (Fig. 7 left).
+    """Draws `FilterComponents` side by side, grey for 0, each on its own scale (Fig. 7 left).
 
-    Above each stands its share of the variance. `components` is a `FilterComponents`; of filters
-    over another number of channels than three, the first channel is drawn.
+    Above each stands its share of the variance. Unless channels are three, the first is drawn.
     """
     filters, shares = np.asarray(components.components, "float64"), components.explained
     count, height, width, channels = filters.shape
@@ -123,8 +122,7 @@ def plot_layer_similarity(
 
     Args:
         similarity: (layers, other layers) from `layer_similarity`.
-        names: of the layers; by default their numbers.
-        other_names: of the other layers; by default `names`, if there are as many.
+        names, other_names: of the layers, by default numbers; of the others, by default `names`.
     """
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 2:
@@ -150,10 +148,7 @@ def plot_layer_similarity(
 def plot_token_norms(
     norms: TokenNorms, path: FilePath = None, image: int = 0, block: int = -1
 ) -> Any:
-    """Draws the lengths of tokens in each block, and the map of one `image` and `block`.
-
-    `norms` is what `token_norms` returns.
-    """
+    """Draws the `TokenNorms` of each block, and the map of one `image` and `block`."""
     blocks = len(norms.patches)
     figure = new_figure((9.4, 3.8))
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))

@@ -28,9 +28,8 @@ def relevance_maps(
     `"chefer"` carries relevance through all blocks: R = I at the input, then R += Ā R with
     Ā = mean over heads of (∇A ⊙ A)⁺. ∇A is the total derivative of the logit by the attention of
     one block, with all that changes in the blocks after it. `"last_block"` is Ā of the last block
-    alone. The map is the row of the token that the head reads: the class token or, if it reads all
-    tokens, the mean of the patches. It is the mean of two rows if the head reads both, or if a
-    second head reads the distillation token. The I of each token by itself is left out.
+    alone. The map is the row of the token that the head reads, or the mean of the patches if it
+    reads all; of several, as with a distillation token, their mean. I itself is left out.
 
     Args:
         model, images, batch_size: as in `attention_weights`; gradients need the memory of training.
@@ -82,8 +81,8 @@ def input_gradients(
 ) -> np.ndarray:
     """Gradient of a class's logit times the pixels, for any Keras model of images with classes.
 
-    Arguments and errors are those of `relevance_maps`. The result has the shape of the images;
-    with piecewise linear layers only, and no biases, those of an image would sum to its logit.
+    It has the shape of the images; of piecewise linear layers without biases it would sum to the
+    logit. Arguments and errors are those of `relevance_maps`.
     """
     images, products = forward.as_inputs(model, images), []
     tapped = forward.graph(model, getattr(model, "outputs", None))
@@ -113,18 +112,15 @@ def _batches_with_classes(model, images, classes, batch_size):
             f"classes must be numbers from 0 to {shape[1] - 1}, one for all images or one for each "
             f"of the {len(images)}. Received: classes={classes!r}."
         )
-    outputs = forward.outputs(model, model.outputs, images, batch_size)
-    logits = np.concatenate([forward.to_array(x)[:count] for (x,), count in outputs])
+    parts = forward.features(model, model.outputs, images, batch_size)
+    logits = np.concatenate([logits for (logits,) in parts])
     given = logits.argmax(axis=-1) if classes is None else np.broadcast_to(given, len(images))
     hot = np.eye(shape[1], dtype=logits.dtype)[given]
     return forward.batches(batch_size, images, hot, logits)
 
 
 def _by_attention(model, blocks):
-    """The function that gives gradients by additions to the attention of each block.
-
-    It also returns the logits and the attention of each block.
-    """
+    """The function of additions to each block's attention: its gradients, logits and attention."""
     outer = weakref.ref(model)  # see `forward.compiled`
     layers = [block.attention for block in blocks]
 

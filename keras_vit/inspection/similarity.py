@@ -59,8 +59,7 @@ def layer_similarity(
         model: a Functional Keras model.
         images: as in `attention_weights`, but the same array for both models.
         layers: names of layers; by default what enters the first block and leaves each.
-        other: the model to compare with; by default the same one.
-        other_layers: names of its layers.
+        other, other_layers: the model to compare with, by default the same, and its layers.
         estimate: `"minibatch"`: unbiased HSIC, averaged over batches of images, one in memory at a
             time (Nguyen et al., 2021); `"exact"`: the original, with all features in memory.
         batch_size: images per call; for `"minibatch"` at least 4, and more are more precise.
@@ -72,10 +71,10 @@ def layer_similarity(
     exact, two = estimate == "exact", bool(other or other_layers)
     least = 2 if exact else 4
     seen, x, tensors = _tapped(model, images, layers)
-    parts = _features(seen, tensors, x, batch_size)
+    parts = forward.features(seen, tensors, x, batch_size)
     if two:
         seen, x, others = _tapped(other or model, images, other_layers)
-        parts = ([*a, *b] for a, b in zip(parts, _features(seen, others, x, batch_size)))
+        parts = ([*a, *b] for a, b in zip(parts, forward.features(seen, others, x, batch_size)))
     if exact:
         parts = [[np.concatenate(arrays) for arrays in zip(*parts)]]
     # The rest of the last batch may be too small to estimate anything from.
@@ -91,7 +90,7 @@ def layer_similarity(
 
 
 def _tapped(model, images, names):
-    """(a model or the network inside of it, what enters it, the symbolic outputs of its layers)."""
+    """(a model or the network in it, what enters it, the symbolic outputs of its layers)."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
     if names is None or any(name not in layers for name in names):
         model, images = forward.look_into(model, images)
@@ -108,12 +107,6 @@ def _tapped(model, images, names):
         )
     tensors = [keras.tree.flatten(layers[name].output)[0] for name in names]
     return model, forward.as_inputs(model, images), tensors
-
-
-def _features(model, tensors, images, batch_size):
-    """For each batch of images, the values of tensors of a model's graph."""
-    for values, count in forward.outputs(model, tensors, images, batch_size):
-        yield [forward.to_array(x)[:count] for x in values]
 
 
 def _gram(features):
@@ -147,16 +140,15 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
     """Cosine similarity of the position embedding of each patch with those of all patches.
 
     Rotary positions, where they are alone, are compared by the cosine of the angle between two
-    patches, averaged over the pairs of values, and over the heads where each has frequencies.
+    patches, averaged over pairs of values, and over heads with frequencies of their own.
 
     Args:
         model: a `VisionTransformer` with positions of patches that are absolute or rotary.
-        block: index of the block, if each has its own embedding
-            (`position_at="every_layer"`) or frequencies; the first for `None`.
+        block: index of the block, if each has an embedding (`position_at="every_layer"`) or
+            frequencies; the first for `None`.
 
     Returns:
-        A float64 array (rows, columns, rows, columns): [i, j] is the map of the patch in row i and
-        column j. Class token and registers are left out.
+        float64 (rows, columns, rows, columns): [i, j] is the map of the patch in row i, column j.
 
     Raises:
         ValueError: the model has no such positions; relative ones belong to pairs of patches.
@@ -193,7 +185,7 @@ class TokenNorms(typing.NamedTuple):
     """The result of `token_norms`.
 
     Attributes:
-        learned: (blocks, images, learned tokens): as `Layout.names` has them.
+        learned: (blocks, images, learned tokens), as in `Layout.names`.
         patches: (blocks, images, rows, columns).
     """
 
@@ -201,7 +193,7 @@ class TokenNorms(typing.NamedTuple):
     patches: np.ndarray
 
     def outliers(self, factor=4.0):
-        """Which patches, as `patches`, are longer than `factor` times the median of their block.
+        """Which `patches` are longer than `factor` times the median of their block.
 
         Darcet et al. set a length for each model (150 for DINOv2-g); the median serves all.
         """
@@ -222,7 +214,7 @@ def token_norms(
     layout = forward.layout_of(model, images.shape[1:3])
     parts = [
         np.stack([np.linalg.norm(x.astype("float64"), axis=-1) for x in tokens])
-        for tokens in _features(model, outputs, images, batch_size)
+        for tokens in forward.features(model, outputs, images, batch_size)
     ]
     learned, patches = np.split(np.concatenate(parts, axis=1), [layout.learned], axis=2)
     return TokenNorms(learned, patches.reshape(*patches.shape[:2], *layout.grid))

@@ -154,10 +154,12 @@ class Checkpoints:
         self.folder, self.keep, self.writes = folder, keep, writes
         self._damaged = set()
         output_place(folder, folder=True)
-        if writes:
-            for partial in folder.glob("step-*.npz.*"):
+        if writes:  # what runs have left that were killed while they wrote
+            for drafts in folder.glob(".step-*.npz.????????"):
+                shutil.rmtree(drafts)
+            for partial in folder.glob("step-*.npz.*"):  # of a file that an older version wrote
                 if not partial.is_dir():
-                    partial.unlink()  # of a run that was killed while it wrote
+                    partial.unlink()
         for path in self.paths():
             output_place(path)  # reading a pipe would never end; a folder cannot be replaced
 

@@ -87,8 +87,8 @@ def test_bad_models(model):
 def test_bad_arguments(model):
     data = images(), LABELS
     refuses("top must be a positive integer", evaluate, model, data, top=(0,))
-    refuses(r"each of the 3 classes. Received: str", evaluate, model, data, class_names="abc")
-    refuses("tuple of length 2", evaluate, model, data, class_names=("a", "b"))
+    refuses("sequence of 3 names.*Received: 'abc'", evaluate, model, data, class_names="abc")
+    refuses("of length 2", evaluate, model, data, class_names=("a", "b"))
     refuses("Unknown from_logits", evaluate, model, data, from_logits="no")
     refuses("batch_size must be a positive integer", evaluate, model, data, batch_size=0)
     with pytest.raises(ValueError, match=r"ReaL labels must be a list.*Received: 65 for image 0"):

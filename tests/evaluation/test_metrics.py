@@ -52,7 +52,7 @@ def test_most_confused_pairs():
 def test_confusion_of_bad_input():
     refuses(r"as many labels as predictions.*\(2,\) and \(1,\)", confusion_matrix, [0, 1], [0])
     refuses(r"predictions must be whole numbers in 0\.\.1", confusion_matrix, [0, 1], [0, 2], 2)
-    refuses("list of length 2", confusion_matrix, [0, 2], [0, 2], class_names=["a", "b"])
+    refuses("of length 2", confusion_matrix, [0, 2], [0, 2], class_names=["a", "b"])
     with pytest.raises(ValueError, match=r"at most 30,000 .*numbers ids.*up to 1,000,000,000"):
         confusion_matrix([0, 10**9], [0, 1])
     refuses("at least one", confusion_matrix, [], [])

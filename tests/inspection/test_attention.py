@@ -158,7 +158,7 @@ def test_blocks_that_do_not_exist():
         message = f"2 Transformer blocks, so indices go from -2 to 1. Received: blocks={blocks}"
         refuses(re.escape(message), attention_weights, random_vit(), images(), blocks)
     for blocks in (1, np.int64(1), 1.5, "01", ["a"], [1.5], np.array(1)):
-        message = f"blocks must be a list of indices. Received: blocks={blocks}."
+        message = f"a list of at least one index, or be None. Received: blocks={blocks}."
         refuses(re.escape(message), attention_weights, random_vit(), images(), blocks)
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     refuses("0 Transformer blocks", attention_weights, dense, np.zeros((1, 4)))

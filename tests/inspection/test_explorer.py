@@ -217,7 +217,7 @@ def test_the_command_line(tmp_path, capsys):
     assert main([*arguments, "-o", str(tmp_path / "s.html"), "--blocks", "7"]) == 1
     assert "indices go from -2 to 1. Received: blocks=[7]" in capsys.readouterr().err
     assert main(["explore", str(tmp_path / "none.keras"), *arguments[2:]]) == 1
-    assert "There is no such model" in capsys.readouterr().err
+    assert "File not found: filepath=" in capsys.readouterr().err
 
 
 def noise(*shape, seed=0):

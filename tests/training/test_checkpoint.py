@@ -69,6 +69,7 @@ def test_damage_is_seen_or_changes_nothing(tmp_path):
 @pytest.mark.any_backend
 def test_the_last_ones_are_kept_and_partial_files_removed(tmp_path):
     (tmp_path / "step-0000000007.npz.k3x").write_bytes(b"of a run that was killed")
+    (tmp_path / ".step-0000000007.npz.abcd_123" / "checkpoints").mkdir(parents=True)
     checkpoints = Checkpoints(tmp_path, keep=2)
     assert checkpoints.latest() is None
     for step in (1, 2, 10, 300):
