@@ -6,6 +6,7 @@ import inspect
 import json
 import pathlib
 import pkgutil
+import re
 
 import keras
 import pytest
@@ -149,6 +150,12 @@ def test_no_import_climbs_a_floor(path):
             assert floor_of(name) < floor_of(here) or same_package, f"{here} imports {name}"
 
 
+def backend_of(module):
+    """The one backend under which a module is imported, by its name; None for all of them."""
+    match = re.fullmatch(r".+\.(layers\.fast_|distribution\.)(jax|tensorflow|torch)", module)
+    return match and match[2]
+
+
 @pytest.mark.parametrize("path", FILES, ids=module_name)
 def test_no_second_backend_at_the_top_of_a_file(path):
     """A heavy or optional package is imported where it is used, and private Keras never."""
@@ -156,8 +163,8 @@ def test_no_second_backend_at_the_top_of_a_file(path):
     at_top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     for node in at_top:
         names = [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-        # A backend's own form of some functions is imported under that backend alone.
-        own = {path.stem.split("_")[1]} if path.stem.startswith("fast_") else set()
+        # What only one backend has is imported under that backend alone.
+        own = {backend_of(module_name(path))}
         assert not (HEAVY - own) & {name.split(".")[0] for name in names}
     assert not [name for name in imports_of(path) if name.startswith("keras.src")]
 
@@ -189,7 +196,7 @@ def test_every_class_of_keras_is_registered():
     """So that a saved model opens without custom objects."""
     found = []
     for info in pkgutil.walk_packages(keras_vit.__path__, "keras_vit."):
-        if ".fast_" in info.name and not info.name.endswith(keras.backend.backend()):
+        if backend_of(info.name) not in (None, keras.backend.backend()):
             continue
         module = importlib.import_module(info.name)
         for name, thing in vars(module).items():

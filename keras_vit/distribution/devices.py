@@ -1,22 +1,16 @@
-"""`Devices`: one device, and the interface of many; `setup` chooses them.
+"""`setup` chooses the devices of this process; `Devices` places models and batches on them.
 
-The module of each backend goes from processes to batches: `make` joins the processes and lays the
-devices out, its subclass of `Devices` splits models and batches over them.
+A model is made within `scope()`; `local_shard` reads a part of each batch, and `distribute` puts it
+on the devices. The module of each backend joins the processes and has a subclass of `Devices`.
 """
 
 import contextlib
 import importlib
-import itertools
-import json
-import os
-import random
-import re
 
 import keras
-import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.workarounds import set_random_seed
+from keras_vit.distribution.processes import to_numpy
 from keras_vit.writing import save_whole
 
 MODES = {  # of each backend that has an engine for many devices
@@ -24,11 +18,6 @@ MODES = {  # of each backend that has an engine for many devices
     "torch": ("auto", "single", "data_parallel"),
     "jax": ("auto", "single", "data_parallel", "model_parallel", "fully_sharded"),
 }
-
-LOST = "lost another one, which was killed, has failed (see its output) or does not answer. "
-GO_ON = "Start all again with the same command: training goes on from the last checkpoint."
-# In errors of an engine whose connection to another process broke.
-_LOST_PEER = "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline"
 
 _current = None  # the `Devices` of the last `setup`
 
@@ -95,15 +84,6 @@ class Devices(contextlib.AbstractContextManager):
         """Callbacks that `model.fit` needs on these devices, before any other."""
         return []
 
-    def error_to_raise(self, error):
-        """The error for an error of training: a ConnectionError if another process was lost."""
-        if self.processes == 1 or not re.search(_LOST_PEER, str(error), re.IGNORECASE):
-            return error
-        received = (str(error).splitlines() or [""])[0][:300]
-        return ConnectionError(
-            f"Process {self.process} of {self.processes} {LOST}Received: {received}. {GO_ON}"
-        )
-
     # ---- what all processes must call
 
     def evaluate(self, model, data, **options):
@@ -141,40 +121,9 @@ class Devices(contextlib.AbstractContextManager):
         """A context within which Keras knows one device, of this process."""
         return contextlib.nullcontext()
 
-    def stack(self, array):
+    def gather(self, array):
         """The int32 arrays of all processes, of one shape, along a new first axis."""
         return array[None]
-
-    def gather(self, text):
-        """A list of the texts of all processes, in the order of their numbers."""
-        data = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
-        lengths = self.stack(np.array([len(data)], np.int32))[:, 0]
-        rows = self.stack(np.pad(data, (0, max(lengths) - len(data))))
-        return [bytes(row[:n].astype(np.uint8)).decode() for row, n in zip(rows, lengths)]
-
-    def agree(self, subject, values):
-        """Raises a ValueError where the values, a dict for JSON, differ between the processes."""
-        by_process = [json.loads(text) for text in self.gather(json.dumps(values))]
-        lines = []
-        for name in dict.fromkeys(itertools.chain(*by_process)):
-            of_all = [each.get(name) for each in by_process]
-            if any(value != of_all[0] for value in of_all):
-                lines += [f"\n  {name} is {v!r} in process {i}" for i, v in enumerate(of_all)]
-        if lines:
-            raise ValueError(
-                f"All processes must have the same {subject}. Received:{''.join(lines)}\n"
-                "Start all with the same command, code, packages and output folder."
-            )
-
-    def any_of(self, *flags):
-        """For each flag, whether it is true in any process."""
-        return [bool(flag) for flag in self.stack(np.array(flags, np.int32)).any(0)]
-
-    def seed_alike(self):
-        """Gives all processes the random state of the first, so that they make the same model."""
-        seeds = self.gather(str(_peek_seed()))
-        if len(set(seeds)) > 1:
-            set_random_seed(int(seeds[0]))
 
     # ---- the end
 
@@ -252,14 +201,6 @@ def setup(
     return _current
 
 
-def _peek_seed():
-    """A number that follows from the state of Python's generator, which stays as it is.
-
-    Keras draws the seeds of layers from that generator.
-    """
-    return random.Random(str(random.getstate())).randrange(2**31)
-
-
 def check_count(devices, names, processes=1, advice=""):
     """Raises a ValueError if there are not `devices` of the devices `names` of all processes."""
     count = len(names)
@@ -268,20 +209,3 @@ def check_count(devices, names, processes=1, advice=""):
             "devices must be at most the number that exists, and in several processes all of them. "
             f"Received: devices={devices}; there are {count}: {names}. {advice}"
         )
-
-
-def environment(names):
-    """Dict of the environment variables that are set, and the names of those that are not."""
-    given = {name: os.environ[name] for name in names if os.environ.get(name)}
-    return given, [name for name in names if name not in given]
-
-
-def to_numpy(value: object) -> np.ndarray:
-    """A variable or tensor as an array; all processes must call it for a value that they share."""
-    if isinstance(value, keras.Variable):
-        value = value.value
-    if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
-        return keras.ops.convert_to_numpy(value)
-    from jax.experimental import multihost_utils
-
-    return multihost_utils.process_allgather(value, tiled=True)

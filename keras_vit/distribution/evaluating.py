@@ -5,7 +5,7 @@ import itertools
 import keras
 import numpy as np
 
-from keras_vit.distribution.devices import to_numpy
+from keras_vit.distribution.processes import to_numpy
 
 
 def batches_of(data, batch_size=None):

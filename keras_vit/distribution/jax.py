@@ -5,18 +5,19 @@
 
 import contextlib
 
+import jax
 import keras
 import numpy as np
+from jax.experimental import multihost_utils
 
 from keras_vit.distribution import evaluating, jax_processes, layout
 from keras_vit.distribution.devices import Devices, check_count
+from keras_vit.distribution.processes import seed_alike
 from keras_vit.workarounds import is_compiling
 
 
 def make(mode, devices, model_devices, rules, timeout):
     """`JaxDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    import jax
-
     jax_processes.join(timeout)
     names, processes = keras.distribution.list_devices(), jax.process_count()
     if mode == "auto":
@@ -28,7 +29,7 @@ def make(mode, devices, model_devices, rules, timeout):
     names = names[:devices]
     if mode != "model_parallel":
         model_devices = 1
-    return JaxDevices(mode, make_mesh(names, model_devices or len(names), processes), rules)
+    return JaxDevices(mode, make_mesh(names, model_devices or len(names), processes), rules or {})
 
 
 def make_mesh(names, model_devices, processes):
@@ -87,27 +88,24 @@ class Sharding(keras.distribution.ModelParallel):
 
 
 class JaxDevices(Devices):
-    """Devices of JAX, under a `Sharding` for the whole process; `rules` are those of the user."""
+    """The devices of a mesh, over which a `Sharding` splits all that Keras makes."""
 
-    def __init__(self, mode, mesh, rules=None):
-        import jax
-
+    def __init__(self, mode, mesh, user_rules):
         self.mode = mode
-        self.processes, self.process = jax.process_count(), jax.process_index()
+        self.process, self.processes = jax.process_index(), jax.process_count()
         self.replicas, self.model_devices = mesh.shape
-        self._user_rules = rules or {}
-        # The first rule that fits a path counts: those of the user stand in front, and win.
-        self._rules = {**self._user_rules, **layout.LAYOUT_RULES, **self._user_rules}
-        self.distribution = Sharding(mode, mesh, self._rules)
-        # For rows of an evaluation that the devices do not divide: each device has all of them.
-        self.whole_batches = Sharding(mode, mesh, self._rules, shards_batches=False)
+        # The first rule that matches decides: those of the user come before those of the library,
+        # and one with the same pattern replaces that of the library.
+        library = {p: axes for p, axes in layout.LAYOUT_RULES.items() if p not in user_rules}
+        self.user_rules, self.rules = user_rules, user_rules | library
+        self.distribution = Sharding(mode, mesh, self.rules)
         keras.distribution.set_distribution(self.distribution)
+        # For rows of an evaluation that the devices do not divide.
+        self.whole_batches = Sharding(mode, mesh, self.rules, shards_batches=False)
         if self.processes > 1:
-            self.seed_alike()
+            seed_alike(self)
 
     def check_model(self, model):
-        import jax
-
         for v in model.variables if self.replicas * self.model_devices > 1 else ():
             if not isinstance(v.value.sharding, jax.sharding.NamedSharding):
                 raise ValueError(
@@ -115,8 +113,8 @@ class JaxDevices(Devices):
                     f"Received: {model.name} with {v.path} on {v.value.sharding}."
                 )
         if self.mode == "model_parallel":
-            rules = {**self._rules, **layout.rules_of_heads(model)}
-            layout.check_rules(self._user_rules, [v.path for v in model.variables])
+            layout.check_rules(self.user_rules, [v.path for v in model.variables])
+            rules = self.rules | layout.rules_of_heads(model)
             for v in model.variables:
                 layout.split_axes(rules, v.path, v.shape, self.model_devices)
         if self.mode == "fully_sharded" and all(
@@ -142,19 +140,13 @@ class JaxDevices(Devices):
         remainders = []  # which the first evaluation fills
         batches = evaluating.batches_of(data, batch_size)
         even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
-        with self.distribution.scope():
-            sums = evaluating.evaluate_batches(model, even, **options)
-        uneven = evaluating.joined(remainders)
+        sums = [evaluating.evaluate_batches(model, even, **options)]
         with self.whole_batches.scope():
-            more_sums = evaluating.evaluate_batches(model, uneven, **options)
-        for variable, *values in zip(model.metrics_variables, *filter(None, (sums, more_sums))):
+            uneven = evaluating.joined(remainders)
+            sums.append(evaluating.evaluate_batches(model, uneven, **options))
+        for variable, *values in zip(model.metrics_variables, *filter(None, sums)):
             variable.assign(sum(values))
         return evaluating.results_of(model)
-
-    def error_to_raise(self, error):
-        error = super().error_to_raise(error)
-        jax_processes.do_not_wait(error)
-        return error
 
     @contextlib.contextmanager
     def one_device(self):
@@ -164,9 +156,7 @@ class JaxDevices(Devices):
         finally:
             keras.distribution.set_distribution(self.distribution)
 
-    def stack(self, array):
-        from jax.experimental import multihost_utils
-
+    def gather(self, array):
         return np.asarray(multihost_utils.process_allgather(array)).reshape(-1, *array.shape)
 
     def close(self):

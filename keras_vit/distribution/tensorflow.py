@@ -6,6 +6,7 @@ import sys
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_vit.distribution import evaluating
 from keras_vit.distribution.devices import Devices, check_count
@@ -16,8 +17,6 @@ _strategy = None  # of several processes: TensorFlow joins them once in a proces
 
 def make(mode, devices, model_devices, rules, timeout):
     """`TensorFlowDevices`, or `Devices` for one; the arguments are those of `setup`."""
-    import tensorflow as tf
-
     process, addresses = _read_config()
     if len(addresses) > 1:
         strategy = _join(process, addresses, timeout)
@@ -39,11 +38,12 @@ def _read_config():
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         config = json.loads(text)
-        groups = {name: config.get("cluster", {}).get(name, []) for name in ("chief", "worker")}
-        addresses = [*groups["chief"], *groups["worker"]]
+        cluster = config.get("cluster", {})
+        addresses = [*cluster.get("chief", []), *cluster.get("worker", [])]
         if len(addresses) < 2:
             return 0, addresses
-        return addresses.index(groups[config["task"]["type"]][config["task"]["index"]]), addresses
+        task = config["task"]
+        return addresses.index(cluster[task["type"]][task["index"]]), addresses
     except (ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise ValueError(
             'TF_CONFIG must be JSON such as {"cluster": {"worker": ["node0:29500", "node1:29500"]},'
@@ -76,8 +76,6 @@ def _join(process, addresses, timeout):
 
 def _tpu(name):
     """A `TPUStrategy`, by the calls of TensorFlow's guide; nobody has run this on a TPU yet."""
-    import tensorflow as tf
-
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         tf.config.experimental_connect_to_cluster(resolver)
@@ -104,8 +102,6 @@ class TensorFlowDevices(Devices):
         return self.strategy.scope()
 
     def check_model(self, model):
-        import tensorflow as tf
-
         if model.distribute_strategy is not self.strategy:
             raise ValueError(
                 "With TensorFlow the model must be made and compiled within devices.scope(). "
@@ -133,7 +129,6 @@ class TensorFlowDevices(Devices):
     def distribute(self, batches):
         if self.processes == 1:
             return batches
-        import tensorflow as tf
 
         def cut(x):  # into equal parts along a new first axis, one for each replica
             return tf.reshape(x, tf.concat([[self.local_replicas, -1], tf.shape(x)[1:]], 0))
@@ -164,9 +159,7 @@ class TensorFlowDevices(Devices):
         steps = sum(1 for _ in evaluating.batches_of(data, batch_size)) if is_array else len(data)
         return model.evaluate(dataset, steps=steps, return_dict=True, **options)
 
-    def stack(self, array):
-        import tensorflow as tf
-
+    def gather(self, array):
         value = tf.constant(array[None])
         values = self.strategy.experimental_distribute_values_from_function(lambda context: value)
         return self.strategy.gather(values, axis=0).numpy()[:: self.local_replicas]
@@ -179,7 +172,6 @@ class _NoiseOfReplicas(keras.callbacks.Callback):
 
 def dataset_of(read, example):
     """A dataset of the batches that `read()` iterates over, by one of them as an example."""
-    import tensorflow as tf
 
     def spec(x):
         x = np.asarray(x)

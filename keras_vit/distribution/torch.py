@@ -1,13 +1,16 @@
 """Many devices with PyTorch: `torch.distributed`, one process for each device, by `torchrun`."""
 
 import datetime
-import os
+import itertools
 
 import keras
 import numpy as np
+import torch
+import torch.distributed as dist
 
 from keras_vit.distribution import evaluating
-from keras_vit.distribution.devices import Devices, environment
+from keras_vit.distribution.devices import Devices, check_count
+from keras_vit.distribution.processes import environment, seed_alike
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # it sets them
 _SEED_STRIDE = 1_000_003  # between the seeds of two processes; Keras adds the calls to them
@@ -18,29 +21,23 @@ def make(mode, devices, model_devices, rules, timeout):
 
     The arguments are those of `setup`.
     """
-    import torch
-
-    if mode == "auto" and not os.environ.keys() & _TORCHRUN:
+    given = environment(_TORCHRUN)
+    if not given and mode == "auto":
         return Devices()
-    given, missing = environment(_TORCHRUN)
-    if missing:
+    if not given:
         raise ValueError(
             "With PyTorch each device has its own process. Received: no environment variables "
-            f"{missing}; start the command with torchrun --nproc-per-node=N, which sets them."
+            f"{_TORCHRUN}; start the command with torchrun --nproc-per-node=N, which sets them."
         )
     processes = int(given["WORLD_SIZE"])
-    if devices not in (None, processes):
-        raise ValueError(
-            "The number of devices is that of the processes. Received: "
-            f"devices={devices}, WORLD_SIZE={processes}; pass that number to torchrun alone."
-        )
+    check_count(devices, range(processes), processes, "torchrun starts a process for each.")
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "nccl"
         torch.cuda.set_device(int(given["LOCAL_RANK"]))
     address = f"{given['MASTER_ADDR']}:{given['MASTER_PORT']}"
     try:
-        torch.distributed.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
     except (RuntimeError, ValueError) as error:  # torch's DistError is a RuntimeError
         raise ConnectionError(
             f"The {processes} processes did not meet at {address} within {timeout} s. Received: "
@@ -56,12 +53,10 @@ class TorchDevices(Devices):
     mode = "data_parallel"
 
     def __init__(self):
-        import torch.distributed as dist
-
         self.process, self.processes = dist.get_rank(), dist.get_world_size()
         self.replicas = self.processes
         self._callback = TrainTogether(self.process, self.processes)
-        self.seed_alike()
+        seed_alike(self)
 
     def callbacks(self):
         return [self._callback]
@@ -71,21 +66,16 @@ class TorchDevices(Devices):
         shards = evaluating.shards(data, *self.data_shard, batch_size=batch_size)
         shards = (shard for shard in shards if evaluating.rows_of(shard))
         evaluating.evaluate_batches(model, shards, **options)
-        _add_up([variable.value.data for variable in model.metrics_variables])
+        values = [variable.value.data for variable in model.metrics_variables]
+        _add_up(values, before=itertools.repeat(0))
         return evaluating.results_of(model)
 
-    def stack(self, array):
-        import torch
-
-        device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-        local = torch.tensor(array, device=device)
-        of_all = [torch.empty_like(local) for _ in range(self.processes)]
-        torch.distributed.all_gather(of_all, local)
-        return np.stack([each.cpu().numpy() for each in of_all])
+    def gather(self, array):
+        arrays = [None] * self.processes
+        dist.all_gather_object(arrays, array)
+        return np.stack(arrays)
 
     def close(self):
-        import torch.distributed as dist
-
         self._callback.on_train_end()
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -108,8 +98,6 @@ class TrainTogether(keras.callbacks.Callback):
         self._hooks, self._sums = [], {}
 
     def on_train_begin(self, logs=None):
-        import torch.distributed as dist
-
         self.on_train_end()  # of a training that an error has ended
         for v in self.model.variables:
             dist.broadcast(v.value.data, 0)
@@ -118,8 +106,6 @@ class TrainTogether(keras.callbacks.Callback):
         self._seeds = [v for v in self.model.variables if v.path.endswith("/seed_generator_state")]
 
     def _average(self, weight):
-        import torch.distributed as dist
-
         weight.grad /= self._processes
         self._sums[id(weight)] = dist.all_reduce(weight.grad, async_op=True)
         if len(self._sums) == len(self._weights):
@@ -153,15 +139,9 @@ class TrainTogether(keras.callbacks.Callback):
         self._sums.clear()
 
 
-def _add_up(values, before=None):
-    """Sums over processes the increase of each tensor since `before`, or since zero."""
-    import torch
-
-    if not values:
-        return
-    before = before or [torch.zeros_like(value) for value in values]
-    gained = torch.cat([(new - old).double().flatten() for new, old in zip(values, before)])
-    torch.distributed.all_reduce(gained)
-    parts = gained.split([value.numel() for value in values])
-    for value, old, part in zip(values, before, parts):
-        value.copy_(old + part.view(old.shape).to(old.dtype))
+def _add_up(values, before):
+    """Sums over processes what each tensor gained since its value `before`."""
+    for value, old in zip(values, before):
+        gained = (value - old).double()
+        dist.all_reduce(gained)
+        value.copy_(old + gained.to(value.dtype))

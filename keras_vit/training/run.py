@@ -13,6 +13,7 @@ import keras
 
 from keras_vit import distribution
 from keras_vit.data.preprocess import owner_of_images
+from keras_vit.distribution.processes import agree, any_of
 from keras_vit.models.trainer import look
 from keras_vit.text import visible
 from keras_vit.training import checkpoint, ema, feed, same_run
@@ -164,7 +165,7 @@ class Run:
         late, asked = self.save_every.due_by_clock(), self.signals.asked is not None
         if self.devices.processes > 1:
             compare = self.progress.ends_epoch or self.progress.batch % _COMPARE_EVERY == 0
-            late, asked = self.devices.any_of(late, asked) if compare else (False, False)
+            late, asked = any_of(self.devices, late, asked) if compare else (False, False)
         if asked:
             self.stop()
         if late or self.save_every.due_by_updates(self.progress.updates):
@@ -226,7 +227,7 @@ class Run:
             import torch
 
             progress.seed = int(torch.randint(2**31, ()))
-        self.devices.agree("run", {"batch": progress.batch} | self.settings | same_run.versions())
+        agree(self.devices, "run", {"batch": progress.batch} | self.settings | same_run.versions())
         return meta.get("callbacks", ())
 
     def restore(self, path, meta, arrays):

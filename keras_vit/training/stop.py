@@ -13,6 +13,7 @@ import filelock
 import keras
 import numpy as np
 
+from keras_vit.distribution.lost_process import error_to_raise
 from keras_vit.training import checkpoint
 from keras_vit.writing import replacing
 
@@ -103,7 +104,7 @@ def clean_end(devices):
         yield
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)  # they hold Keras's iterator
-        if (to_raise := devices.error_to_raise(error)) is not error:
+        if (to_raise := error_to_raise(error, devices)) is not error:
             raise to_raise from error
         raise
     finally:

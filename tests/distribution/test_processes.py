@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_vit import distribution
-from keras_vit.distribution import jax_processes
+from keras_vit.distribution import lost_process
 from tests.distribution.processes import (
     all_printed,
     assert_agree,
@@ -198,17 +198,15 @@ def test_variables_that_contradict_each_other_are_told(changes, message, monkeyp
 
 
 @pytest.mark.any_backend
-def test_only_a_process_of_several_leaves_without_waiting(monkeypatch):
-    """JAX's own handlers alone end a program that is no part of a run of several processes."""
-    registered = []
-    monkeypatch.setattr("atexit.register", registered.append)
-    jax_processes.do_not_wait(ConnectionError("lost"))
-    assert registered == []
-    monkeypatch.setattr(jax_processes, "_ends_after_a_loss", True)
-    jax_processes.do_not_wait(KeyboardInterrupt())
-    assert registered == []
-    jax_processes.do_not_wait(ConnectionError("lost"))
-    assert len(registered) == 1
+def test_a_process_leaves_without_waiting_after_an_error_alone(monkeypatch):
+    """JAX's handlers alone end a program that trained well, or that a signal has stopped."""
+    left = []
+    monkeypatch.setattr("os._exit", left.append)
+    for error, codes in ((MemoryError(), [1]), (SystemExit(143), [])):
+        assert lost_process.error_to_raise(error, distribution.Devices()) is error
+        lost_process._leave()
+        assert left == codes
+        left.clear()
 
 
 @only["tensorflow"]

@@ -1,0 +1,71 @@
+"""How a process ends after another one of its run was killed, has failed or does not answer.
+
+No other file of this package depends on this one: without it, such a process would end with an
+error of its engine, or, with JAX, wait for ever.
+"""
+
+import atexit
+import ctypes
+import multiprocessing
+import os
+import re
+import signal
+import sys
+
+# The errors of a broken connection have many types, which differ between engines, networks and
+# versions; their messages have one of these words.
+_BROKEN_CONNECTION = re.compile(
+    "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline",
+    re.IGNORECASE,
+)
+
+_has_failed = False  # whether an error has ended the last training of this process
+_abort_handler = None  # which C calls, so that Python must keep it
+
+
+def lost_error(process, processes, received):
+    """The error of a process that cannot go on without another one."""
+    return ConnectionError(
+        f"Process {process} of {processes} lost another one, which was killed, has failed (see its "
+        f"output) or does not answer. Received: {received}. Start all again with the same command: "
+        "training goes on from the last checkpoint."
+    )
+
+
+def error_to_raise(error, devices):
+    """The error to raise for one that ended a training: `lost_error` for a broken connection."""
+    global _has_failed
+    _has_failed = isinstance(error, Exception)  # all processes stop together for a signal
+    if devices.processes == 1 or not _BROKEN_CONNECTION.search(str(error)):
+        return error
+    first_line = str(error).partition("\n")[0][:300]
+    return lost_error(devices.process, devices.processes, first_line)
+
+
+def end_jax_with_the_others(process, processes):
+    """Lets this process of JAX 0.10 end soon after an error of training, here or elsewhere.
+
+    At the end of a program JAX waits for all processes: also for one that was killed, or that
+    waits for this one, which has failed. Where process 0 is gone, or one sends no heartbeats, JAX
+    calls `abort` from a thread of its own, before Python hears of it; now it first says what to do.
+    """
+    global _has_failed, _abort_handler
+    _has_failed = False
+    atexit.unregister(_leave)
+    atexit.register(_leave)  # called before the handler of JAX, which was registered earlier
+    if os.name != "posix" or _abort_handler:
+        return
+    error = lost_error(process, processes, "the error of JAX that stands above")
+    line = f"\nConnectionError: {error}\n".encode()
+    _abort_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: os.write(2, line))
+    ctypes.CDLL(None).signal(int(signal.SIGABRT), _abort_handler)
+
+
+def _leave():
+    if not _has_failed:
+        return
+    for child in multiprocessing.active_children():  # workers of a pipeline
+        child.terminate()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)  # nothing else keeps the handler of JAX from being called next, and from waiting
