@@ -17,7 +17,7 @@ from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.architecture import ROOT, resnet_of, units_of
 from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.family import Family, reasons
-from keras_vit.weights.formats import google, huggingface, timm
+from keras_vit.weights.formats import google, huggingface, timm, timm_writing
 from keras_vit.weights.model_arguments import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Arguments
 from keras_vit.weights.reading import CheckpointError
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
@@ -143,7 +143,7 @@ class Timm(BiTFamily):
     def json_files(self, model):
         name = self.architecture(model.variant) or "resnetv2_50x1_bit"
         arguments = {"in_chans": model.channels, "num_classes": model.num_classes}
-        config = timm.hub_config(model, name, model.variant.features, arguments)
+        config = timm_writing.hub_config(model, name, model.variant.features, arguments)
         config["pretrained_cfg"]["fixed_input_size"] = False
         return {"config.json": {**config, "global_pool": "avg"}}
 
