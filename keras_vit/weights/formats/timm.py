@@ -138,11 +138,12 @@ class Timm(Family):
 def _parts(name, array, tower):
     """The arrays of single layers in one of a file, under timm's names for single layers."""
     block, layer, part = re.match(r"(blocks\.\d+\.|)(.*?)(\.weight|\.bias|)$", name).groups()
-    joined, second = (tower.get(block + n) for n in ("in_proj.weight", "mlp.fc2.weight"))
-    width, layers = (0 if joined is None else joined.shape[-1]), ("attn_out_proj", "mlp_out_proj")
+    layers = ("mlp.fc1", "mlp.fc2", "in_proj")
+    first, second, joined = (np.shape(tower.get(f"{block}{n}.weight", [])) for n in layers)
+    width, layers = joined[-1], ("attn_out_proj", "mlp_out_proj")
     if name == "rope.freqs":  # of all blocks (`RotaryEmbeddingMixed`)
         layers, arrays = [f"{name}.{i}" for i in range(array.shape[1])], np.moveaxis(array, 1, 0)
-    elif layer == "mlp.fc1" and second is not None and len(array) == 2 * second.shape[-1]:
+    elif layer == "mlp.fc1" and first[0] == 2 * second[-1] > 0:  # `GluMlp`
         layers, arrays = ("mlp.fc1_g", "mlp.fc1_x"), np.split(array, 2)
     elif width and layer == "in_proj":  # `ParallelScalingBlock`
         layers, arrays = ("mlp.fc1", "attn.qkv"), np.split(array, [max(len(array) - 3 * width, 0)])
