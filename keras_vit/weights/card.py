@@ -14,7 +14,7 @@ from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
-from keras_vit.weights.card_metadata import Contents, further_layers, metadata
+from keras_vit.weights.card_metadata import LIBRARIES, Contents, further_layers, metadata
 from keras_vit.weights.files import open_checkpoint, read_json
 from keras_vit.weights.read_back import differences, read_back
 
@@ -85,8 +85,8 @@ def _architecture(about):
     tables = VARIANTS | BIT_VARIANTS
     names = [record.variant, *tables] if record else tables
     rows = [("built like", name) for name in names if tables.get(name) == v][:1]
-    values = {field: getattr(v, field.name) for field in dataclasses.fields(v)}
-    rows += [(f.name, x) for f, x in values.items() if f.name in ALWAYS or x != f.default]
+    fields = [f for f in dataclasses.fields(v) if f.name in ALWAYS or vars(v)[f.name] != f.default]
+    rows += [(field.name, vars(v)[field.name]) for field in fields]
     rows += [(name, getattr(network, name)) for name in ("image_size", "channels", "num_classes")]
     text = f"Arguments of `keras_vit.{about.class_name}`; those that are left out have their "
     text += f"defaults.\n\n{_table(rows)}"
@@ -114,13 +114,13 @@ def _training(about):
     begun = f"It began with the checkpoint {source.link}. " if source.name else ""
     if about.recipe is not None:
         table, outcome = about.recipe.table(), about.outcome
-        names = [*RUN, *(name for name in outcome if name.startswith("best_val_"))]
-        rows = [(name, outcome[name]) for name in names if outcome.get(name)]
-        run = [f"The run, as its `settings.json` has it:\n\n{_table(rows)}"] if rows else []
         recipe = _table(row for row in table if row[0] != "note")
-        notes = [text for name, text in table if name == "note"]
-        text = f"{begun}The recipe (`keras_vit.recipes.Recipe`):\n\n{recipe}"
-        return "\n\n".join([text, *notes, *run])
+        parts = [f"{begun}The recipe (`keras_vit.recipes.Recipe`):\n\n{recipe}"]
+        parts += [text for name, text in table if name == "note"]
+        names = [*RUN, *(name for name in outcome if name.startswith("best_val_"))]
+        if rows := [(name, outcome[name]) for name in names if outcome.get(name)]:
+            parts.append(f"The run, as its `settings.json` has it:\n\n{_table(rows)}")
+        return "\n\n".join(parts)
     untold = {
         "published": "The weights are as published: no change since they were loaded is known.",
         "adapted": f"When it was loaded: {'; '.join(source.changes)}. No training after that is "
@@ -186,10 +186,11 @@ def _limits(about):
 
 def _licence(about):
     license, source = about.license, about.source
-    lines = [f"The checkpoint {source.link}: {source.licence or 'unknown here'}."]
-    lines = lines if source.name else []
+    lines = []
     if license or not (source.licence and source.state == "published"):
-        lines.insert(0, f"This model: {license or 'unknown, as nobody has said it'}.")
+        lines.append(f"This model: {license or 'unknown, as nobody has said it'}.")
+    if source.name:
+        lines.append(f"The checkpoint {source.link}: {source.licence or 'unknown here'}.")
     return "\n\n".join(lines)
 
 
@@ -220,16 +221,12 @@ def _loading(about):
             arguments |= {"num_classes": config["num_classes"], **config["model_args"]}
         call = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
         lines = ["import timm", "", f"model = timm.create_model({call})"]
-        return f"{text}\n\nWith timm:\n\n{_code(*lines)}"
-    model_class = read_json(file / "config.json")["architectures"][0]
-    opened = f"from_pretrained({repository or file.name!r})"
-    lines = [
-        f"from transformers import AutoImageProcessor, {model_class}",
-        "",
-        f"processor = AutoImageProcessor.{opened}",
-        f"model = {model_class}.{opened}",
-    ]
-    return f"{text}\n\nWith transformers:\n\n{_code(*lines)}"
+    else:
+        (name,) = read_json(file / "config.json")["architectures"]
+        opened = f"from_pretrained({repository or file.name!r})"
+        lines = [f"from transformers import AutoImageProcessor, {name}", ""]
+        lines += [f"processor = AutoImageProcessor.{opened}", f"model = {name}.{opened}"]
+    return f"{text}\n\nWith {LIBRARIES[format]}:\n\n{_code(*lines)}"
 
 
 def _settings(about):

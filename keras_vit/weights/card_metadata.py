@@ -103,9 +103,8 @@ class Source:
     def figures(self, network):
         """The accuracies as published, if the network is as it was published."""
         record, present = self.record, (network.num_classes, network.image_size)
-        if self.state != "published" or not record:
-            return []
-        if present != (record.num_classes, (record.image_size,) * 2):
+        sizes = record and (record.num_classes, (record.image_size,) * 2)
+        if self.state != "published" or present != sizes:
             return []
         metrics = {"imagenet top-1": "accuracy", "imagenet top-5": "accuracy"}
         published = [row for row in record.accuracy if "fine-tuned" not in row[0]]

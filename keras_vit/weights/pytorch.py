@@ -34,9 +34,6 @@ class Aside:
     def __new__(cls, *args, **kwargs):
         return super().__new__(cls)
 
-    def __init__(self, *args, **kwargs):
-        pass
-
     def __setstate__(self, state):
         pass
 

@@ -17,7 +17,7 @@ from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.architecture import ROOT, resnet_of, units_of
 from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.family import Family, reasons
-from keras_vit.weights.formats import google, huggingface, timm
+from keras_vit.weights.formats import google, huggingface, timm, timm_writing
 from keras_vit.weights.model_arguments import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Arguments
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
@@ -128,9 +128,14 @@ TORCH_HEAD = Layout(  # from a 1 x 1 convolution, or a matrix in files that were
 )
 
 
-class Timm(BiTFamily):
-    PUBLISHED = ("R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4")
+# (units of the stages, width) -> timm's name of a model of this size.
+ARCHITECTURES = {
+    (BIT_VARIANTS[f"R{size}"].blocks, BIT_VARIANTS[f"R{size}"].width): f"resnetv2_{size}_bit"
+    for size in ("50x1", "50x3", "101x1", "101x3", "152x2", "152x4")
+}
 
+
+class Timm(BiTFamily):
     def complete(self, canonical, contents):
         arguments, config = canonical.arguments, contents.config
         images = config.get("pretrained_cfg", {})
@@ -141,23 +146,17 @@ class Timm(BiTFamily):
             arguments.add(CONFIG, image_size=size)
 
     def json_files(self, model):
-        name = self.architecture(model.variant) or "resnetv2_50x1_bit"
-        arguments = {"in_chans": model.channels, "num_classes": model.num_classes}
-        config = timm.hub_config(model, name, model.variant.features, arguments)
+        v, arguments = model.variant, {"in_chans": model.channels, "num_classes": model.num_classes}
+        name = ARCHITECTURES.get((v.blocks, v.width), "resnetv2_50x1_bit")
+        config = timm_writing.hub_config(model, name, v.features, arguments)
         config["pretrained_cfg"]["fixed_input_size"] = False
         return {"config.json": {**config, "global_pool": "avg"}}
 
-    def architecture(self, v):
-        """timm's name for a model of this size, if it has one."""
-        for name in self.PUBLISHED:
-            if (BIT_VARIANTS[name].blocks, BIT_VARIANTS[name].width) == (v.blocks, v.width):
-                return f"resnetv2_{name[1:]}_bit"
-        return None
-
     def not_storable(self, model):
         v = model.variant
-        size = f"blocks={v.blocks} with width={v.width:g}"
-        return super().not_storable(model) + reasons({size: self.architecture(v) is None})
+        is_other = (v.blocks, v.width) not in ARCHITECTURES
+        size = {f"blocks={v.blocks} with width={v.width:g}": is_other}
+        return super().not_storable(model) + reasons(size)
 
 
 TIMM = Timm(
@@ -187,12 +186,11 @@ class HuggingFace(BiTFamily):
             arguments.add(CONFIG, image_size=huggingface_images.sides_of(size))
         v = BiTVariant(*(arguments[name] for name in ("blocks", "width", "version")))
         expected = self.architecture(v, arguments["channels"])
-        stated = {key: config[key] for key in expected if key in config}
-        if str(stated.get("global_padding")).lower() == "same":
-            stated["global_padding"] = "SAME"
-        if stated.get("output_stride", 32) >= _stride(v):  # a smaller one would dilate instead
-            stated.pop("output_stride", None)
-        wrong = {key: value for key, value in stated.items() if value != expected[key]}
+        wrong = {k: config[k] for k in expected if k in config and config[k] != expected[k]}
+        if str(wrong.get("global_padding")).upper() == expected["global_padding"]:
+            del wrong["global_padding"]
+        if wrong.get("output_stride", 32) >= _stride(v):  # a smaller one would dilate instead
+            wrong.pop("output_stride", None)
         if wrong:
             raise CheckpointError(
                 "The config.json does not fit its arrays, or is of a ResNet that is no BiT. "
@@ -224,20 +222,19 @@ class HuggingFace(BiTFamily):
     def json_files(self, model):
         stages = [f"stage{i}" for i in range(1, len(model.variant.blocks) + 1)]
         config = {
-            "architectures": ["BitForImageClassification" if model.num_classes else "BitModel"],
             "model_type": "bit",
             **self.architecture(model.variant, model.channels),
             "drop_path_rate": 0.0,
             "out_features": stages[-1:],
             "out_indices": [len(stages)],
             "stage_names": ["stem", *stages],
-            "torch_dtype": "float32",
             **huggingface.labels(model),
         }
-        # What a `BitImageProcessor` is not told it crops.
-        processor = {"do_center_crop": False, **huggingface.processor_of(model)}
+        files = huggingface.json_of(model, "Bit", config)
+        processor = files["preprocessor_config.json"]
+        processor.setdefault("do_center_crop", False)  # without it a `BitImageProcessor` crops
         processor["image_processor_type"] = "BitImageProcessor"
-        return {"config.json": config, "preprocessor_config.json": processor}
+        return files
 
 
 def _stride(v):

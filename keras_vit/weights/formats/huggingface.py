@@ -26,12 +26,10 @@ PATCH_EMBEDDINGS = "embeddings.patch_embeddings."
 BACKBONE = PATCH_EMBEDDINGS + "backbone.bit."
 TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_python_tanh", "gelu_fast", "gelu_accurate")
 ACTIVATIONS = {  # names in transformers -> `Extensions.activation`
-    "gelu": "gelu_erf",
-    "gelu_python": "gelu_erf",
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu_erf"),
     **dict.fromkeys(TANH, "gelu_tanh"),
     "quick_gelu": "quick_gelu",
-    "silu": "silu",
-    "swish": "silu",
+    **dict.fromkeys(("silu", "swish"), "silu"),
 }
 KEYS = {  # of every config.json -> arguments of the model
     "hidden_size": "width",
@@ -81,8 +79,8 @@ class HuggingFace(Family):
 
     def flat_config(self, contents):
         """The config, and what the type of the model says of its class token."""
-        has_token = {"vit": True, "ijepa": False}.get(contents.config.get("model_type"))
-        token = {} if has_token is None else {"class_token": has_token}
+        model_type = contents.config.get("model_type")
+        token = {"class_token": model_type == "vit"} if model_type in ("vit", "ijepa") else {}
         return {**contents.config, **token}
 
     def complete(self, canonical, contents):
@@ -127,18 +125,14 @@ class HuggingFace(Family):
 
     def json_files(self, model):
         config = {
-            "architectures": [
-                f"{self.title}{'ForImageClassification' if model.num_classes else 'Model'}"
-            ],
             "model_type": self.model_type,
             "attention_probs_dropout_prob": 0.0,
             "hidden_dropout_prob": 0.0,
             "initializer_range": 0.02,
-            "torch_dtype": "float32",
             **self.config_for(model),
             **labels(model),
         }
-        return {"config.json": config, "preprocessor_config.json": processor_of(model)}
+        return json_of(model, self.title, config)
 
 
 FAMILY = HuggingFace(
@@ -174,6 +168,13 @@ FAMILY = HuggingFace(
 )
 
 
+def json_of(model, title, config, ending="Model"):
+    """The JSON files of a folder, whose class is named by a title, and by an ending if headless."""
+    name = title + ("ForImageClassification" if model.num_classes else ending)
+    config = {"architectures": [name], "torch_dtype": "float32", **config}
+    return {"config.json": config, "preprocessor_config.json": processor_of(model)}
+
+
 def hidden_act(v):
     """What transformers calls the activation of a variant."""
     usual = "silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}"
@@ -188,9 +189,9 @@ def parts_of(model, family):
 
 def lacks_key_bias(arrays):
     """Whether queries have a bias and keys none, beside the patches of `FAMILY`: as in BEiT."""
-    has = lambda pattern: any(re.match(pattern, name) for name in arrays)  # noqa: E731
-    query, key = (rf".*attention\.(attention\.{n}|{n[0]}_proj)\.bias$" for n in ("query", "key"))
-    return has(FAMILY.sign) and has(query) and not has(key)
+    signs = [rf".*attention\.(attention\.{n}|{n[0]}_proj)\.bias$" for n in ("query", "key")]
+    patches, query, key = (any(re.match(s, n) for n in arrays) for s in (FAMILY.sign, *signs))
+    return patches and query and not key
 
 
 def to_the_grid(canonical):

@@ -17,6 +17,7 @@ from keras_vit.weights.tables import SAME, Table
 
 BLOCK = huggingface.BLOCK
 BIASES = "relative_position_bias_table"
+AT_EVERY_LAYER, SHARED = "position_{i}/table", "position/table"
 REGISTERS, DISTILLATION = "patch_encoder/registers", "patch_encoder/distillation_token"
 
 
@@ -34,7 +35,7 @@ class Beit(huggingface.HuggingFace):
         super().complete(canonical, contents)
         names = (POSITION, "position/table", "position_0/table")
         positions = [origin[name] for name in names if name in arrays]
-        if len(positions) > 1:
+        if positions[1:]:
             raise unsupported(f"several kinds of positions, {positions},")
         after = "pooler.layernorm" in origin.get("norm/gamma", "")
         # Masked pre-training has a norm of its own, whatever the config says of pooling.
@@ -123,12 +124,8 @@ BEIT = Beit(
         *huggingface.EMBEDDINGS,
         *huggingface.LAYERS,
         (BLOCK + "lambda_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
-        (
-            BLOCK + "[attention.attention.|]relative_position_bias." + BIASES,
-            "position_{i}/table",
-            SAME,
-        ),
-        ("[encoder.relative|shared]_position_bias." + BIASES, "position/table", SAME),
+        (BLOCK + "[attention.attention.|]relative_position_bias." + BIASES, AT_EVERY_LAYER, SAME),
+        ("[encoder.relative|shared]_position_bias." + BIASES, SHARED, SAME),
         *tables.torch_norm("[layernorm|pooler.layernorm]", "norm"),
         *tables.torch_linear("classifier", "head"),
     ),
@@ -155,7 +152,7 @@ BEIT = Beit(
     arrays_by_key={
         "layer_scale_init_value": "block_0/layer_scale_1/gamma",
         "use_relative_position_bias": "position_0/table",
-        "use_shared_relative_position_bias": "position/table",
+        "use_shared_relative_position_bias": SHARED,
         "use_absolute_position_embeddings": POSITION,
     },
     model_type="beit",

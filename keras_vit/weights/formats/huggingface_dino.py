@@ -80,8 +80,9 @@ class Dinov2(Dino):
     def write(self, model, arrays):
         if count := model.variant.registers:
             first, of_registers, patches = np.split(arrays[POSITION], [1, 1 + count], axis=1)
-            arrays = {**arrays, REGISTERS: arrays[REGISTERS] + of_registers}
-            arrays[POSITION] = np.concatenate([first, patches], axis=1)
+            positions = np.concatenate([first, patches], axis=1)
+            registers = arrays[REGISTERS] + of_registers
+            arrays = {**arrays, REGISTERS: registers, POSITION: positions}
         return super().write(model, arrays)
 
     def config_for(self, model):

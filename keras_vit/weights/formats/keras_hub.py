@@ -8,7 +8,6 @@ Keras names variables by number: 0 is a kernel or gamma, 1 a bias or beta.
 KerasHub computes GELU exactly, and its `"gap"` averages all tokens, the class token too.
 """
 
-import itertools
 import re
 
 import numpy as np
@@ -73,13 +72,12 @@ class KerasHub(Family):
             # The channels come first in a model for `data_format="channels_first"`.
             arguments["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
         arguments["biases"] = "all"  # one that the model was built without is of zeros
-        missing = [key for key in self.arrays_by_key if not arguments.config.get(key, True)]
-        for argument, i in itertools.product(missing, range(arguments["depth"])):
-            layer = (
-                self.arrays_by_key[argument].replace("block_0", f"block_{i}").removesuffix("/bias")
-            )
-            for name in (layer, layer.replace("dense_1", "dense_2")):
-                canonical.add_zero_bias(name, f"{argument}=False")
+        for key, bias in self.arrays_by_key.items():
+            numbers = () if arguments.config.get(key, True) else range(arguments["depth"])
+            for i in numbers:
+                layer = bias.replace("block_0", f"block_{i}").removesuffix("/bias")
+                canonical.add_zero_bias(layer, f"{key}=False")
+                canonical.add_zero_bias(layer.replace("dense_1", "dense_2"), f"{key}=False")
         _choose_pool(arguments)
         activation = arguments.config.get("activation")
         if activation not in (None, "linear"):

@@ -15,8 +15,7 @@ from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
 from keras_vit.weights.family import Family, unsupported
-from keras_vit.weights.formats import timm_arrays
-from keras_vit.weights.formats.timm_arrays import BLOCK
+from keras_vit.weights.formats import timm
 from keras_vit.weights.model_arguments import ARRAYS, CUSTOM, POSITION
 from keras_vit.weights.tables import SAME, Table
 
@@ -86,12 +85,12 @@ DINO = Dino(
     r"|decoder_embed\.weight$|blocks\.\d+\.mlp\.(w12|w[123])\.|blocks\.\d+\.attn\.qkv\.bias_mask$",
     beside=r"(^|\.)(teacher|student|target_encoder|(dino|ibot)_(head|loss))\.",
     table=Table(
-        *timm_arrays.PLAIN,
+        *timm.PLAIN,
         ("[register|storage]_tokens", "patch_encoder/registers", SAME),
-        (BLOCK + "attn.qkv.q.bias", "block_{i}/attention/query/bias", SAME),
-        (BLOCK + "attn.qkv.v.bias", "block_{i}/attention/value/bias", SAME),
-        *tables.torch_linear(BLOCK + "mlp.w12", "block_{i}/mlp/[gate|dense_1]"),
-        *tables.torch_mlp(BLOCK + "mlp.", "w1 w2 w3"),
+        (timm.BLOCK + "attn.qkv.q.bias", "block_{i}/attention/query/bias", SAME),
+        (timm.BLOCK + "attn.qkv.v.bias", "block_{i}/attention/value/bias", SAME),
+        *tables.torch_linear(timm.BLOCK + "mlp.w12", "block_{i}/mlp/[gate|dense_1]"),
+        *tables.torch_mlp(timm.BLOCK + "mlp.", "w1 w2 w3"),
         *tables.torch_norm("norm", "norm"),
     ),
     ignored=(

@@ -45,18 +45,16 @@ class OpenClip(Family):
 
     def complete(self, canonical, contents):
         arguments, names = canonical.arguments, contents.arrays
-        arguments["patch_bias"] = False
+        arguments["patch_bias"], is_map = False, arguments["pool"] == "map"
         canonical.preprocessing, _ = timm.preprocessing_of(images_of(contents.config), OF_CLIP)
         if any(name in names for name in OF_OPENAI):
             arguments.add(CUSTOM, activation="quick_gelu")
         vision_towers.choose_gelu(arguments)
-        if arguments["pool"] == "map" or not arguments["final_norm"]:
+        if is_map or not arguments["final_norm"]:
             offset = 1.0 if arguments["class_token"] else 0.0  # the class token has the place 0
-            arguments.update(
-                rotary=Rotary(offset=offset, order="columns"), interpolation="bilinear"
-            )
-            heads = arguments.caller.get("pool_heads") or 8
-            arguments["pool_heads"] = heads if arguments["pool"] == "map" else None
+            arguments["rotary"] = Rotary(offset=offset, order="columns")
+            arguments["interpolation"] = "bilinear"
+            arguments["pool_heads"] = (arguments.caller.get("pool_heads") or 8) if is_map else None
             canonical.preprocessing = PERCEPTION_ENCODER
         if not arguments["final_norm"]:
             arguments.override(CUSTOM, pool="mean")
@@ -67,30 +65,25 @@ class OpenClip(Family):
 class Trunk(Family):
     """OpenCLIP's models around one of timm."""
 
-    def part_of(self, file):
-        """The tower of images under timm's names.
+    def arrays_of(self, file):
+        trunk = {n.removeprefix(TRUNK): array for n, array in file.items() if n.startswith(TRUNK)}
+        return timm.FAMILY.arrays_of(trunk)
 
-        The linear map behind the trunk is a head if it has a bias, and else a projection.
-        """
+    def read(self, contents, caller):
+        file = contents.arrays
+        # The linear map behind the trunk is a head if it has a bias, and else a projection.
         behind = "head." if HEAD + "bias" in file else "projection."
         tower = [name for name in file if name.startswith(VISUAL)]
         names = {name.removeprefix(TRUNK).replace(HEAD, behind): name for name in tower}
-        return ModelInFile(timm.FAMILY, {plain: file[name] for plain, name in names.items()}, names)
-
-    def arrays_of(self, file):
-        trunk = {name: array for name, array in file.items() if name.startswith(TRUNK)}
-        return timm.FAMILY.arrays_of(self.part_of(trunk).arrays)
-
-    def read(self, contents, caller):
-        part, config = self.part_of(contents.arrays), timm_config(contents.config)
+        part = ModelInFile(timm.FAMILY, {plain: file[n] for plain, n in names.items()}, names)
         if not timm.FAMILY.recognises(part.arrays):
             raise unsupported("a trunk that is no Vision Transformer")
-        if {HEAD + "weight", TRUNK + "head.weight"} <= contents.arrays.keys():
+        if {HEAD + "weight", TRUNK + "head.weight"} <= file.keys():
             raise unsupported("two heads, one after the other")
-        inner = Contents(contents.path, part.arrays, config)
+        inner = Contents(contents.path, part.arrays, timm_config(contents.config))
         canonical = timm.FAMILY.read(inner, caller)
         canonical.family = self.name
-        part.restore_names(canonical, contents.arrays)
+        part.restore_names(canonical, file)
         return canonical
 
 

@@ -3,26 +3,90 @@
 timm keeps q, k and v in one matrix and no axis for the heads, stores (out, in), and computes GELU
 exactly. The arrays do not tell the heads, the activation, the order in a block, rotary positions,
 nor what is pooled. A hub's config names the architecture and leaves to timm what that name means,
-which `timm_models` knows. One table reads the names of all of timm's classes.
+which `timm_models` knows. One table reads the names of all of timm's classes; `timm_writing` has
+what each class writes.
 """
 
 import dataclasses
 import re
 
+import numpy as np
+
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights import model_arguments as sources
+from keras_vit.weights import tables
 from keras_vit.weights.family import Family, reasons, unsupported
-from keras_vit.weights.formats.timm_arrays import BEIT, EVA, PARALLEL, PARTS, ROWS, split
-from keras_vit.weights.formats.timm_models import ACTIVATIONS, arguments_of, rotary_of
-from keras_vit.weights.huggingface_images import config_of
+from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, arguments_of, rotary_of
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import Table, key_of
+from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
+BLOCK = "blocks.{i}."
+BACKBONE = "patch_embed.backbone."
+PLAIN = (  # as many authors have them
+    ("cls_token", "patch_encoder/class_token", SAME),
+    ("pos_embed", POSITION, SAME),
+    *tables.torch_linear("patch_embed.proj", "patch_encoder/projection", CONV),
+    *tables.torch_norm(BLOCK + "norm{n}", "block_{i}/norm_{n}"),
+    *tables.torch_linear(BLOCK + "attn.qkv", "block_{i}/attention/[query|key|value]"),
+    *tables.torch_linear(BLOCK + "attn.proj", "block_{i}/attention/out"),
+    *tables.torch_linear(BLOCK + "mlp.fc{n}", "block_{i}/mlp/dense_{n}"),
+    (BLOCK + "ls{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
+    *tables.torch_linear("head", "head"),
+)
+ROWS = (
+    *PLAIN,
+    ("dist_token", "patch_encoder/distillation_token", SAME),
+    ("reg_token", "patch_encoder/registers", SAME),
+    *tables.torch_norm("patch_embed.norm", "patch_encoder/norm"),
+    *tables.torch_norm("norm_pre", "pre_norm"),
+    *tables.torch_norm(BLOCK + "attn.q_norm", "block_{i}/attention/query_norm"),
+    *tables.torch_norm(BLOCK + "attn.k_norm", "block_{i}/attention/key_norm"),
+    *tables.torch_norm(BLOCK + "attn.norm", "block_{i}/attention/norm"),
+    *tables.torch_linear(BLOCK + "mlp.fc1_g", "block_{i}/mlp/gate"),
+    *tables.torch_linear(BLOCK + "mlp.fc1_x", "block_{i}/mlp/dense_1"),
+    *tables.torch_norm(BLOCK + "mlp.norm", "block_{i}/mlp/norm"),
+    ("rope.freqs.{i}", "rotary_{i}/frequencies", SAME),
+    *tables.torch_norm("[|fc_]norm", "norm"),
+    ("attn_pool.latent", "pool/probe", SAME),
+    *tables.torch_linear("attn_pool.q", "pool/attention/query"),
+    *tables.torch_linear("attn_pool.kv", "pool/attention/[key|value]"),
+    *tables.torch_linear("attn_pool.proj", "pool/attention/out"),
+    *tables.torch_norm("attn_pool.norm", "pool/norm"),
+    *tables.torch_linear("attn_pool.mlp.fc{n}", "pool/mlp/dense_{n}"),
+    *tables.torch_linear("head_dist", "head_distillation"),
+    ("projection.weight", "projection/kernel", TRANSPOSED),  # of OpenCLIP behind its trunk
+    # A stem without stages is the backbone itself.
+    *tables.torch_resnet(
+        BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", BACKBONE + "stages.{s}.blocks.{u}"
+    ),
+)
+PARALLEL = (  # of the blocks of one branch
+    *tables.torch_norm(BLOCK + "in_norm", "block_{i}/norm_1"),
+    *tables.torch_linear(
+        BLOCK + "in_proj", "block_{i}/[mlp/dense_1|attention/query|attention/key|attention/value]"
+    ),
+    *tables.torch_norm(BLOCK + "q_norm", "block_{i}/attention/query_norm"),
+    *tables.torch_norm(BLOCK + "k_norm", "block_{i}/attention/key_norm"),
+    *tables.torch_linear(BLOCK + "attn_out_proj", "block_{i}/attention/out"),
+    *tables.torch_linear(BLOCK + "mlp_out_proj", "block_{i}/mlp/dense_2"),
+    # Where queries have no bias.
+    (BLOCK + "mlp_bias", "block_{i}/mlp/dense_1/bias", SAME),
+    (BLOCK + "ls.gamma", "block_{i}/layer_scale_1/gamma", SAME),
+)
+EVA = (  # of the classes Eva and Beit
+    *tables.torch_attention(BLOCK + "attn.", "q_proj k_proj v_proj"),
+    (BLOCK + "gamma_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
+)
+BEIT = (
+    (BLOCK + "attn.q_bias", "block_{i}/attention/query/bias", SAME),
+    (BLOCK + "attn.v_bias", "block_{i}/attention/value/bias", SAME),
+    (BLOCK + "gamma_{n}", "block_{i}/layer_scale_{n}/gamma", SAME),
+    (BLOCK + "attn.relative_position_bias_table", "position_{i}/table", SAME),
+    ("rel_pos_bias.relative_position_bias_table", "position/table", SAME),
+)
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
 NORMS = ("", "layernorm", "layernormfp32", "rmsnorm", "rmsnormfp32")
-# timm's name of an activation -> `Variant.gelu` beside it.
-GELUS = {name: "tanh" if name == "gelu_tanh" else "erf" for name in ACTIVATIONS}
 # Key of `pretrained_cfg` -> field of a `Preprocessing`, and its values there where they are named.
 PREPROCESSING = {
     "mean": ("mean", None),
@@ -43,13 +107,13 @@ class Timm(Family):
         return config
 
     def unstacked(self, tower):
-        return split(tower)
+        """The arrays of single layers, which timm joins here and there."""
+        parts = (_parts(name, array, tower) for name, array in tower.items())
+        return {name: array for part in parts for name, array in part.items()}
 
     def complete(self, canonical, contents):
         arguments, config = canonical.arguments, canonical.arguments.config
-        refuse_by_shape(canonical.arrays, arguments)
         infer_blocks(arguments)
-        infer_rotary(canonical, contents.arrays)
         has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
         is_stated = arguments.source_of("pool") == sources.CONFIG
         if arguments["class_token"] and arguments["pool"] != "map" and not is_stated:
@@ -57,7 +121,11 @@ class Timm(Family):
         # Of each token by itself it is the same before.
         pools = arguments.caller.get("pool", arguments["pool"]) is not None
         arguments["norm_after_pool"] = has_fc_norm and pools
-        infer_pooled_tokens(arguments)
+        for text in reasons(obstacles(canonical.arrays, arguments)):
+            raise unsupported(text)
+        infer_rotary(canonical, contents.arrays)
+        if arguments["pool"] == "map":
+            infer_pooled_tokens(arguments)
         if POSITION in canonical.arrays:
             give_learned_tokens_positions(canonical)
         elif config.get("class") and not arguments.get("position"):
@@ -67,28 +135,29 @@ class Timm(Family):
         canonical.class_names = class_names_of(config, arguments["num_classes"])
 
 
-def refuse_by_shape(arrays, arguments):
-    """Raises a CheckpointError for a part that shows only in a shape, or in what is missing."""
-    keys = [name for name in arrays if re.match(r"block_\d+/attention/key/", name)]
-    grouped = [n for n in keys if arrays[n].shape != arrays[n.replace("key", "query")].shape]
-    lacks_scale = arguments["layer_scale"] and "block_0/layer_scale_2/gamma" not in arrays
-    positions = arrays.keys() & {POSITION, "position_0/table", "position/table"}
-    rows = {
-        f"fewer heads of keys and values than of queries ({grouped[:1]})": grouped,
-        "LayerScale after the attention and none after the MLP": lacks_scale
-        and arguments["block"] != "parallel",
-        "relative positions beside others": len(positions) > 1,
-        "attention pooling without a LayerNorm": "pool/probe" in arrays
-        and "pool/norm/beta" not in arrays,
-        "registers beside a distillation token": arguments["distillation"]
-        and arguments["registers"],
-    }
-    for text in reasons(rows):
-        raise unsupported(text)
+def _parts(name, array, tower):
+    """The arrays of single layers in one of a file, under timm's names for single layers."""
+    block, layer, part = re.match(r"(blocks\.\d+\.|)(.*?)(\.weight|\.bias|)$", name).groups()
+    layers = ("mlp.fc1", "mlp.fc2", "in_proj")
+    first, second, joined = (np.shape(tower.get(f"{block}{n}.weight", [])) for n in layers)
+    width, layers = joined[-1], ("attn_out_proj", "mlp_out_proj")
+    if name == "rope.freqs":  # of all blocks (`RotaryEmbeddingMixed`)
+        layers, arrays = [f"{name}.{i}" for i in range(array.shape[1])], np.moveaxis(array, 1, 0)
+    elif layer == "mlp.fc1" and first[0] == 2 * second[-1] > 0:  # `GluMlp`
+        layers, arrays = ("mlp.fc1_g", "mlp.fc1_x"), np.split(array, 2)
+    elif width and layer == "in_proj":  # `ParallelScalingBlock`
+        layers, arrays = ("mlp.fc1", "attn.qkv"), np.split(array, [max(len(array) - 3 * width, 0)])
+    elif width and layer == "out_proj" and part == ".bias":  # which is that of the sum
+        arrays = (array, np.zeros_like(array))
+    elif width and layer == "out_proj":
+        arrays = np.split(array, [width], axis=1)
+    else:
+        return {name: array}
+    return {f"{block}{layer}{part}": a for layer, a in zip(layers, arrays)}
 
 
 def infer_blocks(arguments):
-    """Sets the class of block and its activation, and compares its norms with the config."""
+    """Sets the class of block and its activation."""
     config, has_gate = arguments.config, arguments["mlp"] == "swiglu"
     if config.get("block_fn") == "ResPostBlock":
         arguments["block"] = "post_norm"
@@ -101,13 +170,38 @@ def infer_blocks(arguments):
     arguments["activation"] = None if activation in usual else activation
     if arguments["pool"] == "map" and stated and has_gate and not activation.startswith("gelu_"):
         raise unsupported(f"attention pooling with the activation {activation!r}")
+
+
+def obstacles(arrays, arguments):
+    """Parts that show only in a shape, in what is missing, or in a config, and if there are any."""
+    config, pool = arguments.config, arguments["pool"]
+    keys = [name for name in arrays if re.match(r"block_\d+/attention/key/", name)]
+    grouped = [n for n in keys if arrays[n].shape != arrays[n.replace("key", "query")].shape]
+    lacks_scale = arguments["layer_scale"] and "block_0/layer_scale_2/gamma" not in arrays
+    positions = arrays.keys() & {POSITION, "position_0/table", "position/table"}
+    norms = {}
     for key, field in (("norm_layer", "norm"), ("embed_norm_layer", "patch_norm")):
         norm = "rms_norm" if config.get(key, "").startswith("rms") else "layer_norm"
-        if config.get(key) and arguments[field] != norm:
-            raise unsupported(f"been built with {key}={config[key]!r} (its config) for {field}")
+        text = f"been built with {key}={config.get(key)!r} (its config) for {field}"
+        norms[text] = config.get(key) and arguments[field] != norm
     epsilon = config.get("embed_epsilon", arguments["epsilon"])
-    if arguments["patch_norm"] and epsilon != arguments["epsilon"]:
-        raise unsupported(f"norms with the epsilons {epsilon} and {arguments['epsilon']}")
+    return {
+        f"fewer heads of keys and values than of queries ({grouped[:1]})": grouped,
+        "LayerScale after the attention and none after the MLP": lacks_scale
+        and arguments["block"] != "parallel",
+        "relative positions beside others": len(positions) > 1,
+        "attention pooling without a LayerNorm": "pool/probe" in arrays
+        and "pool/norm/beta" not in arrays,
+        "registers beside a distillation token": arguments["distillation"]
+        and arguments["registers"],
+        **norms,
+        f"norms with the epsilons {epsilon} and {arguments['epsilon']}": arguments["patch_norm"]
+        and epsilon != arguments["epsilon"],
+        "a head that pools also over its class token and registers": pool == "mean"
+        and config.get("pool_include_prefix")
+        and sources.learned_tokens(arguments),
+        "a norm after attention pooling": pool == "map" and arguments["norm_after_pool"],
+    }
 
 
 def infer_rotary(canonical, names):
@@ -133,25 +227,19 @@ def infer_rotary(canonical, names):
 
 
 def infer_pooled_tokens(arguments):
-    """Sets what attention pooling looks at; the mean is over patches alone."""
-    config, learned = arguments.config, sources.learned_tokens(arguments)
-    prefix = config.get("pool_include_prefix")
-    if arguments["pool"] == "mean" and prefix and learned:
-        raise unsupported("a head that pools also over its class token and registers")
-    if arguments["pool"] != "map":
-        return
-    if arguments["norm_after_pool"]:
-        raise unsupported("a norm after attention pooling")
+    """Sets what attention pooling looks at."""
+    config, caller = arguments.config, arguments.caller
     heads = config.get("attn_pool_num_heads")
     arguments["pool_heads"] = None if heads == config.get("num_heads") else heads
-    if learned and config.get("class") != "Eva":
-        if not config and "pool_patches" not in arguments.caller:
+    if sources.learned_tokens(arguments) and config.get("class") != "Eva":
+        if not config and "pool_patches" not in caller:
             raise CheckpointError(
                 "The file has attention pooling, and does not say whether over its class token and "
                 "registers too. Say pool_patches=True for the patches alone, timm's default, or "
                 "False, or put its config.json beside it."
             )
-        arguments["pool_patches"] = not prefix if config else arguments.caller["pool_patches"]
+        of_patches = not config.get("pool_include_prefix")
+        arguments["pool_patches"] = of_patches if config else caller["pool_patches"]
 
 
 def give_learned_tokens_positions(canonical):
@@ -193,24 +281,6 @@ def preprocessing_of(settings, usual=TIMM):
     return dataclasses.replace(usual, **fields), tuple(unsaid)
 
 
-def hub_config(model, architecture, features, arguments):
-    """`config.json` as timm's hub has it."""
-    size = [model.channels, *model.image_size]
-    images = {"input_size": size, "num_classes": model.num_classes}
-    for key, (field, meanings) in PREPROCESSING.items():
-        value = getattr(model.preprocessing, field)
-        images[key] = value if meanings is None else key_of(meanings, value)
-    return {
-        "architecture": architecture,
-        "num_classes": model.num_classes,
-        "num_features": features,
-        "model_args": arguments,
-        "pretrained_cfg": images,
-        **({"label_names": list(model.class_names)} if model.class_names else {}),
-        **config_of(model),
-    }
-
-
 KEYS = {
     "img_size": "image_size",
     "patch_size": "patch_size",
@@ -243,7 +313,10 @@ FAMILY = Timm(
         "reg_tokens": "registers",
         "epsilon": "epsilon",
         "pos_embed": ("position", {"learn": None, "none": "none", "": None}),
-        "act_layer": ("gelu", GELUS),
+        "act_layer": (
+            "gelu",
+            {name: "tanh" if name == "gelu_tanh" else "erf" for name in ACTIVATIONS},
+        ),
         "block_fn": (None, dict.fromkeys(("", "Block", "ResPostBlock", "ParallelScalingBlock"))),
         "norm_layer": (None, dict.fromkeys(NORMS)),
         "embed_norm_layer": (None, dict.fromkeys(NORMS)),

@@ -18,25 +18,20 @@ VIT = {
     "act_layer": "gelu",
     "epsilon": 1e-6,
     "embed_epsilon": 1e-6,
-    **dict.fromkeys(("no_embed_class", "pool_include_prefix"), False),
-    # what the arrays show
-    **dict.fromkeys(("class_token", "use_abs_pos_emb", "qkv_bias", "proj_bias"), True),
-    **dict.fromkeys(("distilled", "use_rel_pos_bias", "use_shared_rel_pos_bias"), False),
-    **dict.fromkeys(("qk_norm", "scale_attn_norm", "scale_mlp_norm", "pre_norm"), False),
     "reg_tokens": 0,
     "attn_type": "rope",  # whose keys have a bias too
-    "swiglu_mlp": False,
-    "init_values": None,
     "block_fn": "Block",
     "norm_layer": "layernorm",
     "embed_norm_layer": "",
-    "final_norm": True,
-    "fc_norm": None,
+    **dict.fromkeys("class_token use_abs_pos_emb qkv_bias proj_bias final_norm".split(), True),
+    **dict.fromkeys("no_embed_class pool_include_prefix distilled pre_norm".split(), False),
+    **dict.fromkeys("use_rel_pos_bias use_shared_rel_pos_bias swiglu_mlp".split(), False),
+    **dict.fromkeys("qk_norm scale_attn_norm scale_mlp_norm".split(), False),
+    **dict.fromkeys(("init_values", "fc_norm")),
 }
-EVA = VIT | {
+BEIT = VIT | {"class": "Beit", "global_pool": "avg", "attn_type": "eva"}
+EVA = BEIT | {
     "class": "Eva",
-    "global_pool": "avg",
-    "attn_type": "eva",
     "final_norm": None,
     "rope_type": "cat",
     "rope_temperature": 10_000.0,
@@ -45,7 +40,6 @@ EVA = VIT | {
     "rope_rotate_half": False,
     "ref_feat_shape": None,
 }
-BEIT = VIT | {"class": "Beit", "global_pool": "avg", "attn_type": "eva"}
 DINOV3 = {"rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True}
 TURNED = {"use_rot_pos_emb": True}
 NAVER = {"rope_temperature": 100.0, "rope_grid_indexing": "xy", "global_pool": "token"}
@@ -135,6 +129,31 @@ RULES = (
     (r"_(siglip|patch\d+)_gap_|_so150m_.*_gap_|_(aimv2|sapiens2|lingbot|dinov3)_"
      r"|_pe_(lang|spatial)_|_base_patch16_rope_224_", {"fc_norm": False}),
 )  # fmt: skip
+# What arguments stand for (`shown`) -> an array that is there just then.
+PARTS = {
+    "class_token": "patch_encoder/class_token",
+    "reg_tokens": "patch_encoder/registers",
+    "distilled": "patch_encoder/distillation_token",
+    "use_abs_pos_emb": "patch_encoder/position/embedding",
+    "use_rel_pos_bias": "position_0/table",
+    "use_shared_rel_pos_bias": "position/table",
+    "learned_rope": "rotary_0/frequencies",
+    "qkv_bias": "block_0/attention/query/bias",
+    "key_bias": "block_0/attention/key/bias",
+    "proj_bias": "block_0/attention/out/bias",
+    "qk_norm": "block_0/attention/query_norm/gamma",
+    "scale_attn_norm": "block_0/attention/norm/gamma",
+    "scale_mlp_norm": "block_0/mlp/norm/gamma",
+    "swiglu_mlp": "block_0/mlp/gate/kernel",
+    "init_values": "block_0/layer_scale_1/gamma",
+    "gamma_1": "blocks.0.gamma_1",
+    "one_branch_after_another": "block_0/norm_2/gamma",
+    "embed_norm_layer": "patch_encoder/norm/gamma",
+    "pre_norm": "pre_norm/gamma",
+    "norm": "norm.weight",
+    "fc_norm": "fc_norm.weight",
+    "attention_pooling": "pool/probe",
+}
 # Names of `Eva` and `Beit` -> those of `VisionTransformer`.
 RENAMED = {
     "num_reg_tokens": "reg_tokens",
@@ -146,13 +165,10 @@ RENAMED = {
 }
 # timm's name of an activation -> that of `Extensions`.
 ACTIVATIONS = {
-    "gelu": "gelu_erf",
-    "": "gelu_erf",
-    "gelu_erf": "gelu_erf",
+    **dict.fromkeys(("gelu", "", "gelu_erf"), "gelu_erf"),
     "gelu_tanh": "gelu_tanh",
     "quick_gelu": "quick_gelu",
-    "silu": "silu",
-    "swish": "silu",
+    **dict.fromkeys(("silu", "swish"), "silu"),
 }
 # Arguments that are read, that the arrays show, and that count in training or for other sizes.
 UNDERSTOOD = {*EVA, *RENAMED} | set(

@@ -7,12 +7,14 @@ is said by one that has it.
 
 import re
 
+import numpy as np
+
 from keras_vit.weights.family import ANY, like, reasons
-from keras_vit.weights.formats import timm_arrays
-from keras_vit.weights.formats.timm import FAMILY, KEYS, POOLS, Timm, hub_config
-from keras_vit.weights.formats.timm_models import ACTIVATIONS, RENAMED, rope_arguments
+from keras_vit.weights.formats import timm
+from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, RENAMED, rope_arguments
+from keras_vit.weights.huggingface_images import config_of
 from keras_vit.weights.model_arguments import POSITION
-from keras_vit.weights.tables import Table, key_of
+from keras_vit.weights.tables import SAME, Table, key_of
 
 NAMES = {"layer_norm": "layernorm", "rms_norm": "rmsnorm"}
 INNER_NORMS = ("qk_norm", "mlp_norm", "attention_norm", "patch_norm", "pre_norm")
@@ -25,20 +27,19 @@ HYBRIDS = {
 }
 
 
-class Writer(Timm):
+class Writer(timm.Timm):
     """What one of timm's classes has a place for."""
 
     # (epsilon, name, fields of the variants that are like it; a bool stands for any value or none)
     architectures = ()
-    flags = "qkv_bias"  # arguments that are true where an array is there: see `timm_arrays.PARTS`
+    flags = "qkv_bias"  # arguments that are true where an array of `PARTS` is there
 
     def architecture(self, v):
-        """(the name that says the epsilon too or `None`, a name for everything else)."""
+        """The row of a variant: one with its epsilon, else one with 1e-6, or else `None`."""
         values = {**vars(v), "reference": v.rotary and v.rotary.reference}
         fits = lambda n, e: (bool(values[n]) if isinstance(e, bool) else values[n]) == e  # noqa: E731
         rows = [row for row in self.architectures if all(fits(*pair) for pair in row[2].items())]
-        exact = next((name for epsilon, name, _ in rows if epsilon == v.epsilon), None)
-        return exact, exact or next((name for epsilon, name, _ in rows if epsilon == 1e-6), None)
+        return min(rows, key=lambda row: (row[0] != v.epsilon, row[0]), default=None)
 
     def model_args(self, model):
         """The arguments of the class; those here are of all classes."""
@@ -49,25 +50,25 @@ class Writer(Timm):
         scale = {} if v.layer_scale is None else {"init_values": v.layer_scale}
         names = {variable.path for variable in model.weights}
         names |= set() if v.position == "none" or v.is_relative else {POSITION}
-        parts = {flag: timm_arrays.PARTS[RENAMED.get(flag, flag)] for flag in self.flags.split()}
-        flags = {flag: part in names for flag, part in parts.items()}
+        flags = {flag: PARTS[RENAMED.get(flag, flag)] in names for flag in self.flags.split()}
         return {"mlp_ratio": ratio, "num_classes": model.num_classes, **scale, **flags}
 
     def write(self, model, arrays):
-        v, mlp_biases = model.variant, {}
-        if v.block == "parallel" and not v.qkv_bias:  # which are then apart from the others
-            mlp_biases = {n: a for n, a in arrays.items() if n.endswith("/mlp/dense_1/bias")}
-        file = super().write(model, {n: a for n, a in arrays.items() if n not in mlp_biases})
-        for name, array in mlp_biases.items():
-            file[f"blocks.{name.split('/')[0].removeprefix('block_')}.mlp_bias"] = array
+        v, renamed = model.variant, {}
+        if v.block == "parallel" and not v.qkv_bias:  # then that of the MLP is apart from theirs
+            arrays = {re.sub(r"mlp/dense_1/bias$", "mlp_bias", n): a for n, a in arrays.items()}
         if v.norm_after_pool:
-            file = {re.sub(r"^norm\.", "fc_norm.", name): array for name, array in file.items()}
+            renamed[r"^norm\."] = "fc_norm."
         if v.mlp == "swiglu":
-            file = {re.sub(r"^(blocks.*fc1)\.", r"\1_x.", name): a for name, a in file.items()}
+            renamed[r"^(blocks.*fc1)\."] = r"\1_x."
         if v.stem == ():
-            backbone = timm_arrays.BACKBONE
-            file = {name.replace(f"{backbone}stem.", backbone): a for name, a in file.items()}
-        return timm_arrays.joined_frequencies(file)
+            renamed[re.escape(timm.BACKBONE + "stem.")] = timm.BACKBONE
+        file = super().write(model, arrays)
+        for pattern, name in renamed.items():
+            file = {re.sub(pattern, name, old): array for old, array in file.items()}
+        blocks = [f"rope.freqs.{i}" for i in range(v.depth) if f"rope.freqs.{i}" in file]
+        whole = {"rope.freqs": np.stack([file.pop(n) for n in blocks], axis=1)} if blocks else {}
+        return {**file, **whole}
 
     def not_storable(self, model):
         v = model.variant
@@ -81,21 +82,40 @@ class Writer(Timm):
             f"{', '.join(norms)} beside norm={v.norm!r}": norms,
             f"patch_bias={v.patch_bias} with pre_norm={v.pre_norm!r}": wrong_bias,
             f"pool='map' with norm={v.norm!r}, norm_after_pool={v.norm_after_pool}": is_map,
-            f"block={v.block!r} with {parts}": self.architecture(v)[1] is None,
+            f"block={v.block!r} with {parts}": self.architecture(v) is None,
         }
         return super().not_storable(model) + reasons(rows)
 
     def not_computable(self, model):
-        architecture, _ = self.architecture(model.variant)
-        other = reasons({f"epsilon={model.variant.epsilon}": architecture is None})
+        v = model.variant
+        row = self.architecture(v)
+        other = reasons({f"epsilon={v.epsilon}": row is None or row[0] != v.epsilon})
         return other + super().not_computable(model)
 
     def json_files(self, model):
         v, arguments = model.variant, {**self.config_for(model), **self.model_args(model)}
         arguments.pop("epsilon", None)  # the architecture says it
-        _, name = self.architecture(v)
-        config = hub_config(model, _hybrid_of(v) or name, v.width, arguments)
+        name = _hybrid_of(v) or self.architecture(v)[1]
+        config = hub_config(model, name, v.width, arguments)
         return {"config.json": {**config, "global_pool": arguments["global_pool"]}}
+
+
+def hub_config(model, architecture, features, arguments):
+    """`config.json` as timm's hub has it."""
+    size = [model.channels, *model.image_size]
+    images = {"input_size": size, "num_classes": model.num_classes}
+    for key, (field, meanings) in timm.PREPROCESSING.items():
+        value = getattr(model.preprocessing, field)
+        images[key] = value if meanings is None else key_of(meanings, value)
+    return {
+        "architecture": architecture,
+        "num_classes": model.num_classes,
+        "num_features": features,
+        "model_args": arguments,
+        "pretrained_cfg": images,
+        **({"label_names": list(model.class_names)} if model.class_names else {}),
+        **config_of(model),
+    }
 
 
 PLAIN = {"block": "pre_norm", "mlp": "mlp", "distillation": False}
@@ -138,12 +158,9 @@ class VisionTransformerWriter(Writer):
             # timm leaves them out unless it is told otherwise.
             "pool_include_prefix": v.pool == "map" and v.learned_tokens > 0 and not v.pool_patches,
         }
-        if self.architecture(v)[0] is None or v.epsilon == 1e-6:
-            arguments["norm_layer"] = NAMES[v.norm]
-            arguments["embed_norm_layer"] = NAMES[v.norm] if v.patch_norm else ""
-        elif not v.patch_norm:
-            arguments["embed_norm_layer"] = ""
-        return arguments
+        if self.architecture(v)[0] != v.epsilon or v.epsilon == 1e-6:
+            arguments["norm_layer"] = arguments["embed_norm_layer"] = NAMES[v.norm]
+        return arguments if v.patch_norm else arguments | {"embed_norm_layer": ""}
 
 
 class ParallelWriter(VisionTransformerWriter):
@@ -217,52 +234,49 @@ def _hybrid_of(v):
     return HYBRIDS.get((v.stem, v.patch_size)) if v.stem_width == 1 else None
 
 
+MLP_BIAS = ((timm.BLOCK + "mlp_bias", "block_{i}/mlp_bias", SAME), *timm.PARALLEL)
+
+
 def _writer(writer, *rows, **fields):
     """A family like that which reads, whose table has some rows first."""
-    table = Table(*rows, *timm_arrays.ROWS) if rows else FAMILY.table
-    return like(FAMILY, writer, table=table, **fields)
+    return like(timm.FAMILY, writer, table=Table(*rows, *timm.ROWS), **fields)
 
 
 AS_TIMM, ERF = {"stem_numerics": ("timm",)}, {"gelu": ("erf",)}
 HOLDS = {
-    "pool": tuple(POOLS.values()),
+    "pool": tuple(timm.POOLS.values()),
     "representation_size": (None,),
     "block": ("pre_norm", "post_norm"),
     "biases": ("all", "qkv", "none"),
-    **dict.fromkeys(("norm", "mlp", "activation", "layer_scale", "qk_norm", "mlp_norm"), ANY),
-    **dict.fromkeys(("attention_norm", "patch_norm", "pre_norm", "patch_bias"), ANY),
-    **dict.fromkeys(("final_norm", "distillation", "pool_patches"), ANY),
+    **dict.fromkeys(("norm", "mlp", "activation", "layer_scale", *INNER_NORMS), ANY),
+    **dict.fromkeys(("patch_bias", "final_norm", "distillation", "pool_patches"), ANY),
 }
-PARALLEL_HOLDS = {
-    **HOLDS,
+PARALLEL_HOLDS = HOLDS | {
     "block": ("parallel",),
     "mlp": ("mlp",),
     "biases": ("all",),
     "distillation": (False,),
     **dict.fromkeys(("mlp_norm", "attention_norm"), (None,)),
 }
-EVA_HOLDS = {
-    **HOLDS,
+EVA_HOLDS = HOLDS | {
     "biases": ("all", "no_key"),
-    "pool_patches": (False,),
-    "distillation": (False,),
+    **dict.fromkeys(("pool_patches", "distillation"), (False,)),
     **dict.fromkeys(("activation", "stem", "patch_norm"), (None,)),
     **dict.fromkeys(("rotary", "pool_heads", "pool_mlp_dim"), ANY),
 }
 BEIT_HOLDS = {
     "pool": ("token", "mean", None),
-    "representation_size": (None,),
+    **dict.fromkeys(("representation_size", "stem"), (None,)),
     "class_token": (True,),
     "registers": (0,),
     "position": ("relative_2d", "learned_1d", "none"),
     "biases": ("no_key", "all"),
-    "stem": (None,),
     **dict.fromkeys(("position_at", "mlp", "layer_scale", "mlp_norm"), ANY),
 }
-EVA_KEYS = {**KEYS, "class_token": "class_token", "num_reg_tokens": "registers"}
+EVA_KEYS = timm.KEYS | {"class_token": "class_token", "num_reg_tokens": "registers"}
 WRITERS = (
     _writer(VisionTransformerWriter, can_store=HOLDS, can_compute=AS_TIMM),
-    _writer(ParallelWriter, *timm_arrays.PARALLEL, can_store=PARALLEL_HOLDS, can_compute=AS_TIMM),
-    _writer(EvaWriter, *timm_arrays.EVA, can_store=EVA_HOLDS, can_compute=ERF, config=EVA_KEYS),
-    _writer(BeitWriter, *timm_arrays.BEIT, can_store=BEIT_HOLDS, can_compute=ERF, config=KEYS),
+    _writer(ParallelWriter, *MLP_BIAS, can_store=PARALLEL_HOLDS, can_compute=AS_TIMM),
+    _writer(EvaWriter, *timm.EVA, can_store=EVA_HOLDS, can_compute=ERF, config=EVA_KEYS),
+    _writer(BeitWriter, *timm.BEIT, can_store=BEIT_HOLDS, can_compute=ERF, config=timm.KEYS),
 )

@@ -73,12 +73,9 @@ class VisionTower(Family):
             arguments.assume("pool")
 
     def not_storable(self, model):
-        v, size = model.variant, model.image_size
-        sides = {
-            f"image_size={size}": size[0] != size[1],
-            f"patch_size={v.patch_size}": v.patch_size[0] != v.patch_size[1],
-        }
-        return super().not_storable(model) + reasons(sides)
+        sides = {"image_size": model.image_size, "patch_size": model.variant.patch_size}
+        oblong = {f"{name}={side}": side[0] != side[1] for name, side in sides.items()}
+        return super().not_storable(model) + reasons(oblong)
 
     def write(self, model, arrays):
         beside = model.num_classes or model.variant.projection
@@ -87,20 +84,18 @@ class VisionTower(Family):
 
     def json_files(self, model, suffix="VisionModel", **settings):
         """Those of the class with this `suffix`; `settings` are of the tower."""
-        name, config = self.title.lower(), {"torch_dtype": "float32"}
-        tower = {
+        config = {
             **self.config_for(model),
             **huggingface.parts_of(model, self),
             "hidden_act": huggingface.hidden_act(model.variant),
+            "model_type": f"{self.title.lower()}_vision_model",
             **settings,
         }
         if model.num_classes:
-            suffix = "ForImageClassification"
-            config |= {"model_type": name, "vision_config": tower, **huggingface.labels(model)}
-        else:
-            config |= {"model_type": f"{name}_vision_model", **tower}
-        config["architectures"] = [self.title + suffix]
-        return {"config.json": config, "preprocessor_config.json": huggingface.processor_of(model)}
+            model_type = config.pop("model_type").removesuffix("_vision_model")
+            labels = huggingface.labels(model)
+            config = {"model_type": model_type, "vision_config": config, **labels}
+        return huggingface.json_of(model, self.title, config, suffix)
 
 
 class Clip(VisionTower):
