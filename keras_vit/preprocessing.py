@@ -149,14 +149,22 @@ def preprocessing_of(model, default=None):
     """The `Preprocessing` of a model; a warning where it was only assumed when it was loaded."""
     preprocessing = getattr(model, "preprocessing", default)
     assumed = getattr(getattr(model, "load_report", None), "assumed", ())
-    if any(row[:2] == ("preprocessing", str(preprocessing)) for row in assumed):
-        warnings.warn(
+    for name, value, why in assumed:
+        if (name, value) != ("preprocessing", str(preprocessing)):
+            continue
+        text = (
             f"Nothing beside the checkpoint of {model.name} says how it wants its images. "
             f"Received: no config; assumed: {preprocessing}, as most of its family. Set "
             "model.preprocessing = keras_vit.Preprocessing(...), or put the config.json of the "
-            "checkpoint beside it.",
-            stacklevel=_level_of_caller(),
+            "checkpoint beside it."
         )
+        if why.startswith("the nearest"):
+            text = (
+                f"{model.name} wants its images otherwise than they are prepared. Received: "
+                f"{preprocessing}, {why}. Prepare them as the library of the checkpoint does, and "
+                "give these floats to model.predict."
+            )
+        warnings.warn(text, stacklevel=_level_of_caller())
     return preprocessing
 
 

@@ -14,6 +14,7 @@ from keras_vit.weights.model_arguments import CATALOGUE, POSITION, Arguments
 from keras_vit.weights.safety import CheckpointError
 
 IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
+NEAREST = "the nearest to {}, which nothing here does"
 
 
 @dataclasses.dataclass
@@ -63,11 +64,13 @@ class CanonicalCheckpoint:
     def set_preprocessing(self, recipe, beyond_recipe, config):
         """Sets how images are prepared; the report names `beyond_recipe`, what no recipe can say.
 
-        Without a `config` that says the recipe the report calls it assumed.
+        The report calls a recipe assumed that no `config` says, or that is only near to what one
+        says; whoever uses it is warned.
         """
         self.preprocessing, self.ignored = recipe, (*beyond_recipe, *self.ignored)
-        if not config:
-            self.arguments.assumed["preprocessing"] = IMAGES
+        if not config or beyond_recipe:
+            why = NEAREST.format(", ".join(beyond_recipe)) if config else IMAGES
+            self.arguments.assumed["preprocessing"] = why
 
     def replace_array(self, name, array, method):
         """Replaces an array by one of another shape, and reports it."""

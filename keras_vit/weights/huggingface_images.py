@@ -16,6 +16,9 @@ PROBLEM_TYPES = {  # -> `Reading.name` of keras_vit.outputs
     "regression": "values",
 }
 RESAMPLES = {2: "bilinear", 3: "bicubic"}  # as Pillow numbers them
+# Steps that are read, and those that change no pixels of an image of RGB.
+STEPS = {"do_resize", "do_center_crop", "do_rescale", "do_normalize"}
+STEPS |= {"do_convert_rgb", "do_reduce_labels", "do_convert_annotations"}
 # Processors of other models fill in other values than ViT's where a folder does not say them.
 BY_SHORTER_EDGE = ("Bit", "CLIP", "ConvNext")
 CROPPED = {"do_center_crop": True, "size": 224, "crop_size": 224, "resample": 3}
@@ -50,6 +53,9 @@ def preprocessing_of(processor):
         ) from error
     if resample not in RESAMPLES:
         unsaid = [*unsaid, f"resample={resample!r}"]
+    further = [key for key in processor if key.startswith("do_") and key not in STEPS]
+    further += ["offset", "rescale_offset"]  # which take 1 from each value after rescaling
+    unsaid += [f"{key}={processor[key]!r}" for key in further if processor.get(key)]
     return recipe, tuple(f"{text} of the image processor" for text in unsaid)
 
 
@@ -59,9 +65,10 @@ def _normalisation(processor):
     unit = float(f"{255 * factor:.12g}")
     if not processor.get("do_normalize", True):
         return (0.0,) * 3, (1 / unit,) * 3
-    mean = processor.get("image_mean", HUGGING_FACE.mean)
-    std = processor.get("image_std", HUGGING_FACE.std)
-    return tuple(float(m) / unit for m in mean), tuple(float(s) / unit for s in std)
+    stated = (processor.get(f"image_{n}", getattr(HUGGING_FACE, n)) for n in ("mean", "std"))
+    # One number is that of all channels.
+    triples = (each if isinstance(each, (list, tuple)) else [each] * 3 for each in stated)
+    return tuple(tuple(float(value) / unit for value in triple) for triple in triples)
 
 
 def _resize(processor, name):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -99,6 +100,7 @@ def test_the_size_comes_back_from_the_fraction(crop, size):
         ({"do_normalize": False, "do_rescale": False}, 0.0, 1 / 255),
         ({"rescale_factor": 1 / 127.5}, 0.25, 0.25),
         ({"rescale_factor": 1 / 255}, 0.5, 0.5),
+        ({"image_mean": 0.25, "image_std": 0.125}, 0.25, 0.125),  # of all channels
     ],
 )
 def test_scales(processor, mean, std):
@@ -115,11 +117,46 @@ def test_scales(processor, mean, std):
         ({"size": {"longest_edge": 224}}, "longest_edge"),
         ({"do_center_crop": True, "size": 224, "crop_size": 256}, "crop_size=(256, 256)"),
         ({"do_center_crop": True, "size": 224, "crop_size": [224, 448]}, "crop_size=(224, 448)"),
+        ({"do_flip_channel_order": True}, "do_flip_channel_order"),
+        ({"do_pad": True, "pad_size": 256}, "do_pad"),
+        ({"rescale_factor": 1 / 127.5, "rescale_offset": True}, "rescale_offset"),
     ],
 )
 def test_what_no_recipe_can_say(processor, words):
     (text,) = preprocessing_of(processor)[1]
     assert words in text
+
+
+def test_steps_that_change_no_image():
+    steps = {"do_convert_rgb": True, "do_reduce_labels": True, "do_pad": False, "offset": None}
+    assert preprocessing_of(steps) == preprocessing_of({"do_resize": True})
+
+
+@pytest.mark.parametrize(
+    "format, file, key, value",
+    [
+        ("huggingface", "preprocessor_config.json", "resample", 0),
+        ("huggingface", "preprocessor_config.json", "do_flip_channel_order", True),
+        ("timm", "config.json", "crop_mode", "border"),
+        ("timm", "config.json", "interpolation", "lanczos"),
+    ],
+)
+def test_whoever_uses_what_is_only_near_to_a_config_is_warned(tmp_path, format, file, key, value):
+    """The report alone told of it, which is printed only when somebody asks."""
+    model, name = tiny_vit(gelu="erf"), "model.safetensors" if format == "timm" else ""
+    keras_vit.save_weights(model, tmp_path / "model" / name, format, force=True)
+    path, image = tmp_path / "model" / file, np.zeros((20, 20, 3), "uint8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        keras_vit.preprocess([image], keras_vit.from_checkpoint(path.parent))
+    config = json.loads(path.read_text())
+    config.get("pretrained_cfg", config)[key] = value
+    path.write_text(json.dumps(config))
+    near = keras_vit.from_checkpoint(path.parent)
+    assert any(f"{key}={value!r}" in text for text in near.load_report.ignored)
+    for use in (keras_vit.preprocess, lambda images, model: keras_vit.predict(model, images)):
+        with pytest.warns(UserWarning, match=f"otherwise than they are prepared.*{key}"):
+            use([image], near)
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,14 @@ def test_what_a_config_of_open_clip_says(tmp_path):
     assert (v.epsilon, v.gelu, v.pool, v.norm_after_pool) == (1e-3, "tanh", "mean", True)
     assert (facts.mean[0], facts.resize, facts.interpolation) == (0.4, "squash", "bilinear")
     assert "logit_scale" in model.load_report.ignored
+    config["preprocess_cfg"]["resize_mode"] = (
+        "longest"  # with borders
+    )
+    bordered = keras_vit.from_checkpoint(
+        saved(tmp_path / "b", arrays_of("tower_open_clip"), config)
+    )
+    with pytest.warns(UserWarning, match="otherwise than they are prepared.*'longest'"):
+        keras_vit.preprocess([np.zeros((9, 9, 3), "uint8")], bordered)
 
 
 def test_towers_without_a_norm_before_the_blocks(tmp_path):

@@ -46,7 +46,8 @@ class OpenClip(Family):
     def complete(self, canonical, contents):
         arguments, names = canonical.arguments, contents.arrays
         arguments["patch_bias"], is_map = False, arguments["pool"] == "map"
-        canonical.preprocessing, _ = timm.preprocessing_of(images_of(contents.config), OF_CLIP)
+        recipe = timm.preprocessing_of(images_of(contents.config), OF_CLIP)
+        canonical.set_preprocessing(*recipe, config="CLIP's, where none says another")
         if any(name in names for name in OF_OPENAI):
             arguments.add(CUSTOM, activation="quick_gelu")
         vision_towers.choose_gelu(arguments)
@@ -106,7 +107,8 @@ def images_of(config):
     """What a `pretrained_cfg` of timm would say of how images are prepared."""
     stated = config.get("preprocess_cfg", {})
     images = {key: stated[key] for key in ("mean", "std", "interpolation") if key in stated}
-    crop_mode = "squash" if stated.get("resize_mode") == "squash" else "center"
+    mode = stated.get("resize_mode") or "shortest"
+    crop_mode = "center" if mode == "shortest" else mode  # "longest", with borders, is none here
     return {**images, "crop_mode": crop_mode, "crop_pct": 1.0}
 
 

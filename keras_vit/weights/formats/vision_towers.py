@@ -56,7 +56,8 @@ class VisionTower(Family):
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, unsaid = huggingface.preprocessing_of(processor)
-        canonical.set_preprocessing(recipe, (*beyond_patches, *unsaid), contents.processor)
+        canonical.set_preprocessing(recipe, unsaid, contents.processor)
+        canonical.ignored = (*beyond_patches, *canonical.ignored)
         canonical.class_names = huggingface.class_names_of(
             contents.config, arguments["num_classes"]
         )
