@@ -152,7 +152,9 @@ def test_no_import_climbs_a_floor(path):
 
 def backend_of(module):
     """The one backend under which a module is imported, by its name; None for all of them."""
-    match = re.fullmatch(r".+\.(layers\.fast_|distribution\.)(jax|tensorflow|torch)", module)
+    match = re.fullmatch(
+        r".+\.(layers\.fast_|distribution\.)(jax|tensorflow|torch)(_products)?", module
+    )
     return match and match[2]
 
 
