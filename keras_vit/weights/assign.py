@@ -40,14 +40,14 @@ def assign(model, checkpoint, fresh_head=False, advice=FITTING):
         model.reading = checkpoint.reading or model.reading
     in_file, in_model = checkpoint.arguments, vars(model.variant)
     compared = [n for n in marked(type(model.variant), "compared") if n in in_file]
-    by_name = {**in_file, "preprocessing": str(checkpoint.preprocessing)}
+    settings = {**in_file, "preprocessing": str(checkpoint.preprocessing)}
     model.load_report = LoadReport(
         loaded=tuple(values),
         initial=tuple(name for name in left_out if name in variables),
         ignored=(*(origin[name] for name in left_out if name in arrays), *checkpoint.ignored),
         resized=checkpoint.resized,
         head=_fate_of_head(arrays, variables, left_out),
-        assumed=tuple((n, by_name.get(n), why) for n, why in in_file.assumed.items()),
+        assumed=tuple((n, settings.get(n), why) for n, why in in_file.assumed.items()),
         differs=tuple((n, in_file[n], in_model[n]) for n in compared if in_file[n] != in_model[n]),
         family=checkpoint.family,
         path=checkpoint.path,
@@ -83,15 +83,15 @@ def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
             f"  Of another shape: {shortened(misshapen, 6)}"
         )
     values = {path: _in_precision(arrays[path], variables[path]) for path in variables}
-    strange = [
+    not_finite = [
         origin[path]
         for path, value in values.items()
         if value.dtype.kind not in "fiub" or not np.isfinite(value).all()
     ]
-    if strange:
+    if not_finite:
         raise CheckpointError(
             f"The checkpoint {checkpoint.path!r} has NaN or infinite values in "
-            f"{shortened(strange)}, as they are or in the precision of the model; nothing was "
+            f"{shortened(not_finite)}, as they are or in the precision of the model; nothing was "
             "loaded. The training that wrote it diverged, or the file is damaged."
         )
     return values

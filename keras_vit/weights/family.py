@@ -171,8 +171,8 @@ class Family:
             is_map = field == "pool" and arguments["pool"] in ("map", "probe")
             lacks_scale = field == "layer_scale" and not (value and arguments["layer_scale"])
             if not (field is None or arguments.is_shown(field) or is_map or lacks_scale):
-                silent = field in ("layer_scale", "position")
-                arguments.add(CONFIG, UNREPORTED if silent else None, **{field: value})
+                why = UNREPORTED if field == "layer_scale" else None
+                arguments.add(CONFIG, why, **{field: value})
 
     def check_arrays_by_key(self, origin, config):
         """Raises a CheckpointError where the arrays are not those of the model of a config.

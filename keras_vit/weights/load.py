@@ -155,7 +155,7 @@ def read_contents(contents, model_arguments, prefix=None):
     contents = peft.merge_adapter(contents, readers.FAMILIES)  # of LoRA, if it is one
     with naming(path):
         # The arrays of the model without a prefix, and the family whose format has such names.
-        model = find_model(contents.arrays, readers.FAMILIES, prefix)
+        model = find_model(contents.arrays, readers.FAMILIES, prefix=prefix)
         readers.check_family(model.family, contents)
         # Each array by the path of its variable, and the arguments of the model.
         checkpoint = model.family.read(
@@ -220,7 +220,7 @@ def _fit_patches(checkpoint, patch_size):
     old_size, kernel = checkpoint.arguments["patch_size"], checkpoint.arrays[PROJECTION]
     if old_size != patch_size:
         method = PATCH_METHODS.get(checkpoint.arguments["interpolation"], "bicubic")
-        kernel = resize_weights.resize_patches(kernel, old_size, patch_size, method)
+        kernel = resize_weights.resize_patches(kernel, old=old_size, new=patch_size, method=method)
         checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
 
 
@@ -238,7 +238,9 @@ def _fit_positions(checkpoint, model, interpolation):
     method = interpolation or of_file["interpolation"]
     arrays = checkpoint.arrays
     tables = {n: arrays[n].astype("float64") for n in arrays if re.fullmatch(POSITIONS, n)}
-    changed = resize_weights.resize_positions(tables, grid, model.grid, tokens, method)
+    changed = resize_weights.resize_positions(
+        tables, old_grid=grid, new_grid=model.grid, learned_tokens=tokens, method=method
+    )
     arrays.update(changed)
     checkpoint.resized += tuple((name, grid, model.grid, method) for name in changed)
 

@@ -101,7 +101,7 @@ def infer_heads(arguments):
     # A model that waits for the file says nothing about a file of another width.
     given = caller.get("num_heads") if caller.get("width", width) == width else None
     if (configured := arguments.from_config("num_heads")) is not None:
-        arguments.add(CONFIG, num_heads=configured)
+        arguments.add(CONFIG, num_heads=configured)  # last in the report, as inferred ones are
     elif given is not None and arguments.source_of("num_heads") != ARRAYS:
         arguments.add(CALLER, num_heads=given)
     elif "num_heads" not in arguments:
@@ -134,10 +134,9 @@ def infer_position(canonical):
         arguments.override(ARRAYS, position="relative_2d")
     elif position := arguments.caller.get("position"):
         arguments.add(CALLER, position=position)
-    elif position := arguments.from_config("position"):
-        arguments.add(CONFIG, position=position)
-    elif position := arguments.get("position"):
-        arguments.add(CUSTOM, "the family's where a file has none", position=position)
+    elif arguments.get("position"):
+        why = "the family's where a file has none"
+        arguments.add(CUSTOM, why, position=arguments["position"])
     else:
         raise CheckpointError(
             "The file has no table of positions: its model has none, or computes them. Say "
@@ -200,7 +199,8 @@ def find_image_size(count, arguments, of_offsets=False):
         (caller.get("file_image_size"), CALLER, UNREPORTED, "file_image_size"),
         (arguments.from_config("image_size"), CONFIG, None, "its config.json"),
     )
-    what = f"The file has positions for {count} {'offsets of ' if of_offsets else ''}patches"
+    rows = f"biases for {count} offsets of" if of_offsets else f"positions for {count}"
+    what = f"The file has {rows} patches"
     side = math.isqrt(max(count, 0))
     side = (side + 1) // 2 if of_offsets else side
 

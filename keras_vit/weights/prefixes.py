@@ -93,9 +93,9 @@ def find_model(arrays, families, prefix=None):
         return whole
     models = []
     for place in _places(arrays, whole.prefix, families):
-        is_within = any(place.startswith(model.prefix) for model in models)
-        if not is_within and (one := part(place)).is_whole:
-            models.append(one)
+        is_apart = not any(place.startswith(model.prefix) for model in models)
+        if is_apart and (model := part(place)).is_whole:
+            models.append(model)
     states = {name[: match.end()] for name in arrays if (match := STATES.match(name.lower()))}
     # The model that stands under no further prefix may have one of these within it.
     for inner in (None, *models):
@@ -112,8 +112,7 @@ def _ended(prefix, names):
     """The prefix, up to its dot or slash."""
     if not isinstance(prefix, str):
         raise CheckpointError(f"prefix must be a text such as 'student.'. Received: {prefix!r}.")
-    ended = prefix == "" or prefix.endswith((".", "/"))
-    for choice in (prefix,) if ended else (prefix + ".", prefix + "/", prefix):
+    for choice in (prefix + ".", prefix + "/", prefix):
         if any(name.startswith(choice) for name in names):
             return choice
     first = dict.fromkeys(re.match(r"[^./]*[./]?", name)[0] for name in names)

@@ -237,28 +237,25 @@ _ATTENTION = re.compile(r"(block_\d+|pool)/attention/(query|key|value|out(?!/bia
 
 def split_heads(arrays, num_heads, pool_heads=None):
     """Gives matrices of attention their axis of heads; pooling has `pool_heads`, or as many."""
-    for name in list(arrays):
-        match = _ATTENTION.fullmatch(name)
-        if match is None:
-            continue
-        heads = (pool_heads or num_heads) if match[1] == "pool" else num_heads
-        array = arrays[name]
-        axis = 0 if match[2] == "out" else array.ndim - 1
-        if array.shape[axis] % heads:
-            raise CheckpointError(
-                f"{heads} heads do not divide the {array.shape[axis]} units of {name!r}. "
-                "Say num_heads=... as the model was built."
-            )
-        halves = (heads, array.shape[axis] // heads)
-        arrays[name] = array.reshape(*array.shape[:axis], *halves, *array.shape[axis + 1 :])
+    for name, array in arrays.items():
+        if match := _ATTENTION.fullmatch(name):
+            heads = (pool_heads or num_heads) if match[1] == "pool" else num_heads
+            is_out = match[2] == "out"
+            units = array.shape[0 if is_out else -1]
+            if units % heads:
+                raise CheckpointError(
+                    f"{heads} heads do not divide the {units} units of {name!r}. "
+                    "Say num_heads=... as the model was built."
+                )
+            before, behind = ((), array.shape[1:]) if is_out else (array.shape[:-1], ())
+            arrays[name] = array.reshape(*before, heads, units // heads, *behind)
 
 
 def join_heads(arrays):
     """The arrays with the matrices of the attention without their axis of heads."""
-    flat = dict(arrays)
+    joined = dict(arrays)
     for name, array in arrays.items():
-        match = _ATTENTION.fullmatch(name)
-        if match:
-            is_out = match[2] == "out"
-            flat[name] = array.reshape((-1, array.shape[-1]) if is_out else (*array.shape[:-2], -1))
-    return flat
+        if match := _ATTENTION.fullmatch(name):
+            shape = (-1, array.shape[-1]) if match[2] == "out" else (*array.shape[:-2], -1)
+            joined[name] = array.reshape(shape)
+    return joined

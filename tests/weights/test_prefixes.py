@@ -194,6 +194,7 @@ def test_which_of_several_is_asked(tmp_path):
         keras_vit.from_checkpoint(path)
     assert path.name in str(e.value)
     assert_loads(path, "second.", 2.0, prefix="second")
+    refuses("no family known", read, path, prefix="")
 
 
 @pytest.mark.parametrize("source", [TIMM, HUGGING_FACE])
