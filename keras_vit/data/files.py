@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import tarfile
+import threading
 import warnings
 import zipfile
 from collections.abc import Iterable
@@ -141,14 +142,17 @@ class Archive:
 
 class ZipArchive(Archive):
     def _members(self):
-        self._archive = zipfile.ZipFile(self.path)  # which threads may read at once
-        files = [info for info in self._archive.infolist() if not info.is_dir()]
+        self._open = threading.local()
+        with zipfile.ZipFile(self.path) as archive:
+            files = [info for info in archive.infolist() if not info.is_dir()]
         return {info.filename.replace("\\", "/"): info for info in files}  # of Windows' makers
 
     def read(self, name):
         _check_size(self._entries[name].file_size)
+        if not hasattr(self._open, "file"):  # one for each thread: they need not wait
+            self._open.file = zipfile.ZipFile(self.path)
         try:
-            return self._archive.read(self._entries[name])
+            return self._open.file.read(self._entries[name])
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
             raise ValueError(f"cannot be read from the archive: {error}") from error
 

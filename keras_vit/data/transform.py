@@ -209,9 +209,8 @@ class Transform:
             "round_to_uint8": p.library == "tensorflow_uint8",
         }
         if crop:
-            name = {resize: name for name, resize in RESIZES.items()}[p.resize]
-            if name == "squash" and p.crop_fraction != 1:
-                name = "squash_center"
+            squash = "squash" if p.crop_fraction == 1 else "squash_center"
+            name = {"squash": squash, "shortest": "resize_small_center"}.get(p.resize, p.resize)
             fraction = p.crop_fraction if name in CENTERED else None
             changes |= {"crop": name, "crop_fraction": fraction, "resize_small": None}
         return dataclasses.replace(self, **changes)
