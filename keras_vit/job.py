@@ -89,9 +89,7 @@ class Job:
             return test
         validation = self.load("validation")
         overlaps = np.isin(validation.rows, np.union1d(train.rows, test.rows)).any()
-        if overlaps:
-            return test
-        return validation
+        return test if overlaps else validation
 
     def build(self, train):
         """The uncompiled model for the images and classes of a pipeline."""

@@ -16,7 +16,7 @@ from keras_vit.recipes import fields
 from keras_vit.recipes.fields import OF_A_VIT, checked, optional, tuple_of
 from keras_vit.recipes.heads import by_head, check_outputs, for_problem
 from keras_vit.recipes.scaling import resized, scale
-from keras_vit.text import table, unknown
+from keras_vit.text import table
 from keras_vit.variant import POOLS, POSITIONS
 
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
@@ -173,8 +173,7 @@ class Recipe:
         """
         known = [*(field.name for field in dataclasses.fields(self)), "image_size"]
         for name in changes:
-            if name not in known:
-                raise unknown("field of a recipe", name, known, "field")
+            fields.check_known("field of a recipe", name, known, "field")
         if "image_size" in changes:
             size = pair(changes.pop("image_size"), "image_size")
             for name in ("train", "eval"):
@@ -277,9 +276,8 @@ class Recipe:
         """
         made = dict(values)
         for name in {"train", "eval"} & made.keys():
-            if isinstance(of := made[name], dict):
-                of = {n: tuple(v) if isinstance(v, list) else v for n, v in of.items()}
-                made[name] = Transform(**of)
+            if isinstance(made[name], dict):
+                made[name] = Transform(**keras.tree.lists_to_tuples(made[name]))
         return cls(**made)
 
     table = fields.settings

@@ -1,7 +1,6 @@
 """The best weights on validation: a run ends with them, and may end early."""
 
 import contextlib
-import functools
 import math
 from typing import Any
 
@@ -77,8 +76,8 @@ class BestWeights(keras.callbacks.Callback):
                 )
             return  # an epoch without validation
         figures = {n: float(logs[n]) for n in (self.monitor, "val_loss") if n in logs}
-        rank = functools.partial(_rank, monitor=self.monitor, mode=self.mode)
-        if rank(figures) > rank(self.figures):
+        new, best = (_rank(each, self.monitor, self.mode) for each in (figures, self.figures))
+        if new > best:
             self.epoch, self.figures, self.wait = epoch, figures, 0
             with averaged_weights(self.model) if self._averaged else contextlib.nullcontext():
                 sync(self.model)

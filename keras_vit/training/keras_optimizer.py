@@ -10,10 +10,10 @@ from keras_vit.workarounds import sum_over_replicas
 class KerasOptimizer(keras.optimizers.Optimizer):
     """An optimizer of Keras in which a subclass decides the whole update.
 
-    A subclass has `clip(gradients)` for all gradients and `update_step(gradient, variable, rate)`
-    for each. Keras 3.15 gets there by the methods below, in this order. Gradients are summed over
-    replicas before they are clipped, where Keras sums them afterwards; schedules count updates,
-    where Keras counts batches; and Keras's decay of the weights is off.
+    A subclass has `clip(gradients)` for all gradients, `update_step(gradient, variable, rate)` for
+    each, and `decayed`. Keras 3.15 gets there by the methods below, in this order. Gradients are
+    summed over replicas before they are clipped, where Keras sums them afterwards; schedules count
+    updates, where Keras counts batches; and Keras's decay of the weights is off.
     """
 
     clips_sum = True  # for `TensorFlowDevices.check_model`: Keras's would clip on each replica

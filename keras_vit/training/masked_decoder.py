@@ -112,12 +112,9 @@ def read_decoder(path):
     Raises:
         CheckpointError: there is none, it is damaged, or config.json is of another model.
     """
-    contents, blocks, others = open_checkpoint(path), {}, {}
-    for name, array in contents.arrays.items():
-        if BLOCKS.match(name):
-            blocks[BLOCKS.sub("layers.", name)] = array
-        elif name.startswith("decoder."):
-            others[name] = array
+    contents = open_checkpoint(path)
+    others = {name: x for name, x in contents.arrays.items() if name.startswith("decoder.")}
+    blocks = {BLOCKS.sub("layers.", n): others.pop(n) for n in [*others] if BLOCKS.match(n)}
     if not blocks or not others:
         raise CheckpointError(
             f"{str(path)!r} has no decoder of a masked autoencoder: no arrays have names such as "

@@ -54,6 +54,7 @@ class DecoupledOptimizer(KerasOptimizer):
     """
 
     slot_names = ()  # of what is remembered for each variable
+    hyperparameters = ()  # arguments of a subclass
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ class DecoupledOptimizer(KerasOptimizer):
             self.assign_add(average, cast(self.average_rate()) * (weight - cast(average)))
 
     def get_config(self):
-        names = ("decayed", "layer_decay", "num_blocks")
+        names = ("decayed", "layer_decay", "num_blocks", *self.hyperparameters)
         config = super().get_config() | {name: getattr(self, name) for name in names}
         return config | {"use_ema": self.keeps_averages}
 
@@ -173,6 +174,7 @@ class AdamW(DecoupledOptimizer):
     """
 
     slot_names = ("momentum", "velocity")
+    hyperparameters = ("beta_1", "beta_2", "epsilon")
 
     def __init__(
         self,
@@ -193,10 +195,6 @@ class AdamW(DecoupledOptimizer):
         corrected_m = m / _correction(self.beta_1, step)
         corrected_v = v / _correction(self.beta_2, step)
         return corrected_m / (ops.sqrt(corrected_v) + self.epsilon), [m, v]
-
-    def get_config(self):
-        config = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
-        return {**super().get_config(), **config}
 
 
 def _correction(beta, step):
@@ -222,6 +220,7 @@ class SGDM(DecoupledOptimizer):
     """
 
     slot_names = ("momentum",)
+    hyperparameters = ("momentum",)
 
     def __init__(
         self,
@@ -236,9 +235,6 @@ class SGDM(DecoupledOptimizer):
     def direction(self, gradient, slots, step):
         m = self.momentum * slots[0] + gradient
         return m, [m]
-
-    def get_config(self):
-        return {**super().get_config(), "momentum": self.momentum}
 
 
 def adamw(

@@ -79,11 +79,21 @@ def test_an_incomplete_group_goes_on_in_the_next_epoch():
     assert any(np.any(gradient != 0) for gradient in waiting)
 
 
-def test_schedules_do_not_move_within_a_group():
-    optimizer = AdamW(WarmupCosine(1.0, 10, 5), gradient_accumulation_steps=2)
+def rates(optimizer):
+    """The learning rates of four batches."""
     variable = keras.Variable(np.zeros(2, "float32"), name="kernel")
-    rates = []
     for _ in range(4):
-        rates.append(float(to_numpy(keras.ops.convert_to_tensor(optimizer.learning_rate))))
+        yield float(to_numpy(keras.ops.convert_to_tensor(optimizer.learning_rate)))
         optimizer.apply([keras.ops.ones(2)], [variable])
-    np.testing.assert_allclose(rates, [0.0, 0.0, 0.2, 0.2], rtol=1e-6)
+
+
+def test_schedules_do_not_move_within_a_group():
+    """A schedule that is set later does not, either, and is the one that is saved."""
+    optimizer = AdamW(WarmupCosine(1.0, 10, 5), gradient_accumulation_steps=2)
+    np.testing.assert_allclose([*rates(optimizer)], [0.0, 0.0, 0.2, 0.2], rtol=1e-6)
+    optimizer = AdamW(WarmupCosine(1.0, 10, 5), gradient_accumulation_steps=2)
+    optimizer.learning_rate = WarmupCosine(3.0, 10, 5)
+    np.testing.assert_allclose([*rates(optimizer)], [0.0, 0.0, 0.6, 0.6], rtol=1e-6)
+    assert AdamW.from_config(optimizer.get_config()).schedule.learning_rate == 3.0
+    optimizer = AdamW(lambda: 0.5, gradient_accumulation_steps=2)
+    assert [*rates(optimizer)] == [0.5] * 4
