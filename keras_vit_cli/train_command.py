@@ -32,10 +32,9 @@ from keras_vit_cli.models import file_of, settings_of_run, use_precision
 # Flags that change one field of the recipe; --set changes any.
 SHORTCUTS = ("learning_rate", "weight_decay", "image_size", "precision", "seed", "accumulate")
 SHORTCUTS += ("keep_best", "early_stopping", "loss_weights")
-# Fields of the recipe that a flag decides, which then must not be set as well.
-OF_FLAGS = {name: (name,) for name in (*SHORTCUTS, "batch_size", "steps", "class_weights")}
-OF_FLAGS |= {"epochs": ("steps", "batch_size"), "warmup": ("warmup_steps", "steps")}
-OF_FLAGS |= {"model": ("variant",), "random_erasing": ("train",)}
+# Fields of the recipe that flags of other names decide, and must then not be set as well.
+OF_FLAGS = {"steps": "steps epochs warmup", "batch_size": "batch_size epochs"}
+OF_FLAGS |= {"warmup_steps": "warmup", "variant": "model", "train": "random_erasing"}
 # Fields that the data decides: only these flags, or other data, change them.
 OF_DATA = {"dataset": "--dataset", "train_split": "--split", "test_split": "--test-split"}
 OF_DATA |= {"problem": "--problem", "examples": "other data", "num_classes": "other data"}
@@ -159,10 +158,10 @@ def check_settings(args):
                 f"--set: {name} is what the data has; give {OF_DATA[name]} instead. Received: "
                 f"{name}={value!r}"
             )
-        for argument, fields in OF_FLAGS.items():
-            if name in fields and (given := getattr(args, argument)) is not None:
-                argument = {"model": "variant"}.get(argument, argument).replace("_", "-")
-                args.refuse(f"give --{argument} or --set {name}. Received: {given} and {value!r}.")
+        for argument in OF_FLAGS.get(name, name).split():
+            if (given := getattr(args, argument, None)) is not None:
+                flag = {"model": "variant"}.get(argument, argument).replace("_", "-")
+                args.refuse(f"give --{flag} or --set {name}. Received: {given} and {value!r}.")
 
 
 def make_job(args):

@@ -135,7 +135,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
     stored, size, looked = hasattr(data, "test_images"), None, set()
     for index, batch in enumerate(follow(batches, model.name, total, progress)):
         images, labels, known = _split(batch, index, model, heads)
-        if not np.any(list(known.values())):
+        if not len(images):
             continue
         is_files = isinstance(images, list) or images.dtype.kind in "OSU"
         if is_files or stored or (images.dtype == np.uint8 and prepares_bytes(model)):
@@ -218,9 +218,9 @@ def _labels_by_head(labels, model, heads):
 
 
 def _split(batch, index, model, heads):
-    """(images, {head: labels}, {head: which rows count}) of a batch in NumPy.
+    """(images, {head: labels}, {head: where they are known}) of a batch in NumPy.
 
-    Rows of weight 0 fill the batch; in {head: weights} they lack the label of that head.
+    In {head: weights}, 0 is a missing label. Rows that have weight 0 alone are dropped.
     """
     if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
         raise ValueError(
@@ -247,7 +247,9 @@ def _split(batch, index, model, heads):
                 f"{w.shape} from {w.min():g} to {w.max():g} in batch {index}."
             )
         known[head] = w == 1
-    return images, labels, known
+    kept = np.flatnonzero(np.any([*known.values()], axis=0))
+    images = [images[i] for i in kept] if isinstance(images, list) else images[kept]
+    return images, *keras.tree.map_structure(lambda x: x[kept], (labels, known))
 
 
 def output_of_features(path):

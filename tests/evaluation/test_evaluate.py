@@ -207,6 +207,8 @@ def test_files_and_real_labels(model, tmp_path):
     report = evaluate(model, (paths, labels), batch_size=2, real=tmp_path / "real.json")
     in_memory = evaluate(model, (stored, labels))
     assert report.correct == in_memory.correct
+    filled = [([*paths, ""], [*labels, 0], [1] * 5 + [0])]  # as a loader fills the last batch
+    assert evaluate(model, filled).correct == in_memory.correct
     predictions = keras.ops.convert_to_numpy(model(preprocess(stored))).argmax(axis=1)
     assert report.real == real_accuracy(predictions, lists) and report.real.left_out == 1
     with pytest.raises(ValueError, match=r"5 predictions and labels of 4 images"):
