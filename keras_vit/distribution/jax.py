@@ -1,6 +1,7 @@
-"""Many devices with JAX: the mesh of the devices, sharded weights and sharded batches.
+"""Many devices with JAX: a mesh of devices, and how weights and batches lie on it.
 
-`JaxDevices` sets a `Sharding`, by which Keras places the arrays that it makes on the mesh.
+`make_mesh` arranges the devices, a `Sharding` says how each array is split over them, and
+`JaxDevices` puts it in force: from then on Keras places all that it makes by it.
 """
 
 import contextlib
@@ -102,12 +103,12 @@ class JaxDevices(Devices):
         keras.distribution.set_distribution(self.distribution)
         # For rows of an evaluation that the devices do not divide.
         self.whole_batches = Sharding(mode, mesh, self.rules, shards_batches=False)
-        if self.processes > 1:
-            seed_alike(self)
+        seed_alike(self)
 
     def check_model(self, model):
-        for v in model.variables if self.replicas * self.model_devices > 1 else ():
-            if not isinstance(v.value.sharding, jax.sharding.NamedSharding):
+        is_one_device = self.replicas * self.model_devices == 1  # which has no `NamedSharding`
+        for v in model.variables:
+            if not (is_one_device or isinstance(v.value.sharding, jax.sharding.NamedSharding)):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "
                     f"Received: {model.name} with {v.path} on {v.value.sharding}."
