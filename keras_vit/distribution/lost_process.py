@@ -18,7 +18,7 @@ _BROKEN_CONNECTION = re.compile(
     re.IGNORECASE,
 )
 
-_has_failed = False  # whether an error has ended the last training of this process
+_jax_waits = False  # whether JAX lets this process wait for others at its end
 _abort_handler = None  # which C calls, so that Python must keep it
 
 
@@ -33,8 +33,8 @@ def lost_error(process, processes, received):
 
 def error_to_raise(error, devices):
     """The error to raise for one that ended a training: `lost_error` for a broken connection."""
-    global _has_failed
-    _has_failed = isinstance(error, Exception)  # a signal stops all processes, and is no failure
+    if _jax_waits and isinstance(error, Exception):  # a signal stops all processes, without a loss
+        atexit.register(_leave)  # what is registered last is called first, and so before JAX waits
     if devices.processes == 1 or not _BROKEN_CONNECTION.search(str(error)):
         return error
     first_line = str(error).partition("\n")[0][:300]
@@ -48,10 +48,9 @@ def end_jax_with_the_others(process, processes):
     itself waits for this one, which has failed. And where process 0 is gone, or one is silent, JAX
     calls `abort` from a thread of its own, before Python hears of it; now it first says what to do.
     """
-    global _has_failed, _abort_handler
-    _has_failed = False
-    atexit.unregister(_leave)
-    atexit.register(_leave)  # what is registered last is called first, and so before JAX waits
+    global _jax_waits, _abort_handler
+    _jax_waits = True
+    atexit.unregister(_leave)  # of a training that failed before this one
     if os.name != "posix" or _abort_handler:
         return
     error = lost_error(process, processes, "the error of JAX that stands above")
@@ -61,8 +60,6 @@ def end_jax_with_the_others(process, processes):
 
 
 def _leave():
-    if not _has_failed:
-        return
     for child in multiprocessing.active_children():  # workers of a pipeline
         child.terminate()
     sys.stdout.flush()

@@ -25,23 +25,23 @@ def test_other_errors_and_those_of_a_single_process_stay():
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("error, codes", [(MemoryError(), [1]), (SystemExit(143), [])])
-def test_a_process_leaves_without_waiting_after_an_error_alone(error, codes, monkeypatch):
+def test_only_jax_with_other_processes_leaves_and_only_after_an_error(monkeypatch):
     """Whether the program has caught it or not; JAX ends one that a signal has stopped."""
-    left = []
-    monkeypatch.setattr("os._exit", left.append)
-    monkeypatch.setattr(lost_process, "_has_failed", False)
-    lost_process.error_to_raise(error, OneOf(0, 2))
-    lost_process._leave()
-    assert left == codes
-
-
-@pytest.mark.any_backend
-def test_joining_the_others_registers_the_end_and_forgets_a_training_that_failed(monkeypatch):
     handlers = set()
     monkeypatch.setattr("atexit.register", handlers.add)
     monkeypatch.setattr("atexit.unregister", handlers.discard)
     monkeypatch.setattr(lost_process, "_abort_handler", "is set")
-    monkeypatch.setattr(lost_process, "_has_failed", True)
+    monkeypatch.setattr(lost_process, "_jax_waits", False)
+    lost_process.error_to_raise(MemoryError(), OneOf(0, 2))
+    assert not handlers
     lost_process.end_jax_with_the_others(0, 2)
-    assert handlers == {lost_process._leave} and not lost_process._has_failed
+    lost_process.error_to_raise(SystemExit(143), OneOf(0, 2))
+    assert not handlers
+    lost_process.error_to_raise(MemoryError(), OneOf(0, 2))
+    (leave,) = handlers
+    lost_process.end_jax_with_the_others(0, 2)  # the next training, of the same program
+    assert not handlers
+    left = []
+    monkeypatch.setattr("os._exit", left.append)
+    leave()
+    assert left == [1]
