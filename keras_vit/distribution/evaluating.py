@@ -33,7 +33,7 @@ def shards(data, index, count, batch_size=None):
 
 
 def even_shards(batches, replicas, data_shard, remainders):
-    """Of the rows of each batch that the replicas divide, one shard: `data_shard` is (index, count).
+    """One shard of the rows of each batch that the replicas divide: `data_shard`, (index, count).
 
     The rows of each batch that are left over are appended to the list `remainders`.
     """
