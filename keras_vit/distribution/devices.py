@@ -1,7 +1,8 @@
 """`setup` chooses the devices of this process; `Devices` places models and batches on them.
 
-A model is made within `scope()`; `local_shard` reads a part of each batch, and `distribute` puts it
-on the devices. The module of each backend joins the processes and has a subclass of `Devices`.
+A model is made within `scope()`. Of each batch a process reads its part (`local_shard`), which then
+goes to its devices (`distribute`). The module of each backend has a subclass of `Devices`, and
+`make`, which joins the processes.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ _current = None  # the `Devices` of the last `setup`
 
 
 class Devices(contextlib.AbstractContextManager):
-    """What this process trains on: one device, or what the subclass of a backend makes of more.
+    """What this process trains on: one device, or those of the subclass of a backend.
 
     It is made by `setup`, and in force until `close`.
 
@@ -43,7 +44,7 @@ class Devices(contextlib.AbstractContextManager):
         """Whether this process writes files: the first one does."""
         return self.process == 0
 
-    # ---- training
+    # ---- the model
 
     def scope(self):
         """A context within which models are made and compiled."""
@@ -51,6 +52,12 @@ class Devices(contextlib.AbstractContextManager):
 
     def check_model(self, model):
         """Raises a ValueError where these devices cannot train a compiled model."""
+
+    def callbacks(self):
+        """Callbacks that `model.fit` needs on these devices, before any other."""
+        return []
+
+    # ---- the batches
 
     @property
     def data_shard(self):
@@ -79,10 +86,6 @@ class Devices(contextlib.AbstractContextManager):
     def distribute(self, batches):
         """The batches of `local_shard` in the form that `model.fit` takes on these devices."""
         return batches
-
-    def callbacks(self):
-        """Callbacks that `model.fit` needs on these devices, before any other."""
-        return []
 
     # ---- what all processes must call
 
@@ -184,14 +187,14 @@ def setup(
             f"The {backend} backend has no mode {mode!r}. Received: mode={mode!r}; take one of "
             f"{modes}, or JAX, which has {MODES['jax']}."
         )
-    timeout = positive_int(timeout, "timeout")
-    counts = {"devices": devices, "model_devices": model_devices}
-    counts = {name: n if n is None else positive_int(n, name) for name, n in counts.items()}
     if mode != "model_parallel" and (model_devices is not None or rules is not None):
         raise ValueError(
             "model_devices and rules are for mode='model_parallel'. Received: "
             f"mode={mode!r}, model_devices={model_devices!r}, rules={rules!r}."
         )
+    timeout = positive_int(timeout, "timeout")
+    counts = {"devices": devices, "model_devices": model_devices}
+    counts = {name: n if n is None else positive_int(n, name) for name, n in counts.items()}
     current().close()
     if mode == "single" or backend not in MODES:
         _current = Devices()

@@ -33,9 +33,9 @@ def shards(data, index, count, batch_size=None):
 
 
 def even_shards(batches, replicas, data_shard, remainders):
-    """One shard, (index, count), of the rows of each batch that the replicas divide.
+    """One shard of the rows of each batch that the replicas divide: `data_shard`, (index, count).
 
-    The remaining rows of each batch are appended to the list `remainders`.
+    The rows of each batch that are left over are appended to the list `remainders`.
     """
     for batch in map(tuple, batches):
         count = rows_of(batch)
@@ -47,7 +47,7 @@ def even_shards(batches, replicas, data_shard, remainders):
 
 
 def joined(remainders):
-    """Batches of the usual size of the remaining rows of others."""
+    """The rows that many batches have left over, in batches of the usual size."""
     if remainders:
         rows = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *remainders)
         yield from batches_of(rows)

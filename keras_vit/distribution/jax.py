@@ -1,6 +1,7 @@
-"""Many devices with JAX: the mesh of the devices, sharded weights and sharded batches.
+"""Many devices with JAX: a mesh of devices, and how weights and batches lie on it.
 
-`JaxDevices` sets a `Sharding`, by which Keras places the arrays that it makes on the mesh.
+`make_mesh` arranges the devices, a `Sharding` says how each array is split over them, and
+`JaxDevices` puts it in force: from then on Keras places all that it makes by it.
 """
 
 import contextlib
@@ -27,9 +28,8 @@ def make(mode, devices, model_devices, rules, timeout):
     flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={devices}"
     check_count(devices, names, processes, f"On a CPU, {flag} makes as many.")
     names = names[:devices]
-    if mode != "model_parallel":
-        model_devices = 1
-    return JaxDevices(mode, make_mesh(names, model_devices or len(names), processes), rules or {})
+    model_devices = (model_devices or len(names)) if mode == "model_parallel" else 1
+    return JaxDevices(mode, make_mesh(names, model_devices, processes), rules or {})
 
 
 def make_mesh(names, model_devices, processes):
@@ -54,7 +54,7 @@ class Sharding(keras.distribution.ModelParallel):
 
     def __init__(self, mode, mesh, rules, shards_batches=True):
         super().__init__(
-            layout_map=keras.distribution.LayoutMap(mesh),
+            layout_map=keras.distribution.LayoutMap(mesh),  # empty: `get_variable_layout` decides
             batch_dim_name=layout.BATCH,
             auto_shard_dataset=False,  # each process reads its part
         )
@@ -102,12 +102,12 @@ class JaxDevices(Devices):
         keras.distribution.set_distribution(self.distribution)
         # For rows of an evaluation that the devices do not divide.
         self.whole_batches = Sharding(mode, mesh, self.rules, shards_batches=False)
-        if self.processes > 1:
-            seed_alike(self)
+        seed_alike(self)
 
     def check_model(self, model):
-        for v in model.variables if self.replicas * self.model_devices > 1 else ():
-            if not isinstance(v.value.sharding, jax.sharding.NamedSharding):
+        is_one_device = self.replicas * self.model_devices == 1  # which has no `NamedSharding`
+        for v in model.variables:
+            if not (is_one_device or isinstance(v.value.sharding, jax.sharding.NamedSharding)):
                 raise ValueError(
                     "The model must be made after distribution.setup, which spreads its variables. "
                     f"Received: {model.name} with {v.path} on {v.value.sharding}."
@@ -115,7 +115,7 @@ class JaxDevices(Devices):
         if self.mode == "model_parallel":
             layout.check_rules(self.user_rules, [v.path for v in model.variables])
             rules = self.rules | layout.rules_of_heads(model)
-            for v in model.variables:
+            for v in model.variables:  # each must have a rule that fits its shape
                 layout.split_axes(rules, v.path, v.shape, self.model_devices)
         if self.mode == "fully_sharded" and all(
             v.value.sharding.is_fully_replicated for v in model.trainable_variables

@@ -1,7 +1,6 @@
 """How a process ends after another one of its run was killed, has failed or does not answer.
 
-No other file of this package depends on this one: without it, such a process would end with an
-error of its engine, or, with JAX, wait for ever.
+While all processes live, nothing here has an effect.
 """
 
 import atexit
@@ -12,14 +11,14 @@ import re
 import signal
 import sys
 
-# The errors of a broken connection have many types, which differ between engines, networks and
-# versions; their messages have one of these words.
+# The error of a broken connection has another type in each engine and network; what these errors
+# have in common is one of these words.
 _BROKEN_CONNECTION = re.compile(
     "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline",
     re.IGNORECASE,
 )
 
-_has_failed = False  # whether an error has ended the last training of this process
+_jax_waits = False  # whether JAX lets this process wait for others at its end
 _abort_handler = None  # which C calls, so that Python must keep it
 
 
@@ -34,8 +33,8 @@ def lost_error(process, processes, received):
 
 def error_to_raise(error, devices):
     """The error to raise for one that ended a training: `lost_error` for a broken connection."""
-    global _has_failed
-    _has_failed = isinstance(error, Exception)  # all processes stop together for a signal
+    if _jax_waits and isinstance(error, Exception):  # a signal stops all processes, without a loss
+        atexit.register(_leave)  # what is registered last is called first, and so before JAX waits
     if devices.processes == 1 or not _BROKEN_CONNECTION.search(str(error)):
         return error
     first_line = str(error).partition("\n")[0][:300]
@@ -43,16 +42,15 @@ def error_to_raise(error, devices):
 
 
 def end_jax_with_the_others(process, processes):
-    """Lets this process of JAX 0.10 end soon after an error of training, here or elsewhere.
+    """Lets this process of JAX 0.10 end soon after training has failed, here or elsewhere.
 
     At the end of a program JAX waits for all processes: also for one that was killed, or that
-    waits for this one, which has failed. Where process 0 is gone, or one sends no heartbeats, JAX
+    itself waits for this one, which has failed. And where process 0 is gone, or one is silent, JAX
     calls `abort` from a thread of its own, before Python hears of it; now it first says what to do.
     """
-    global _has_failed, _abort_handler
-    _has_failed = False
-    atexit.unregister(_leave)
-    atexit.register(_leave)  # called before the handler of JAX, which was registered earlier
+    global _jax_waits, _abort_handler
+    _jax_waits = True
+    atexit.unregister(_leave)  # of a training that failed before this one
     if os.name != "posix" or _abort_handler:
         return
     error = lost_error(process, processes, "the error of JAX that stands above")
@@ -62,10 +60,8 @@ def end_jax_with_the_others(process, processes):
 
 
 def _leave():
-    if not _has_failed:
-        return
     for child in multiprocessing.active_children():  # workers of a pipeline
         child.terminate()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1)  # nothing else keeps the handler of JAX from being called next, and from waiting
+    os._exit(1)  # because an exit handler cannot keep the next one, which is JAX's, from waiting

@@ -1,6 +1,6 @@
-"""What the processes of a run do together: all of them must call each function that has `devices`.
+"""What the processes of a run do together: a function that takes `devices` waits for all of them.
 
-A run in one process may call them, too: it agrees with itself.
+In a run of one process there is nothing to wait for, and each function may be called as well.
 """
 
 import itertools
@@ -37,15 +37,15 @@ def gather_texts(devices, text):
 def agree(devices, subject, values):
     """Raises a ValueError where the values, a dict for JSON, differ between the processes."""
     by_process = [json.loads(text) for text in gather_texts(devices, json.dumps(values))]
-    differences = ""
-    for name in dict.fromkeys(itertools.chain(*by_process)):
-        values_of_name = [values.get(name) for values in by_process]
-        if any(value != values_of_name[0] for value in values_of_name):
-            for process, value in enumerate(values_of_name):
-                differences += f"\n  {name} is {value!r} in process {process}"
+    differences = [
+        f"\n  {name} is {values.get(name)!r} in process {process}"
+        for name in dict.fromkeys(itertools.chain(*by_process))
+        if any(values.get(name) != by_process[0].get(name) for values in by_process)
+        for process, values in enumerate(by_process)
+    ]
     if differences:
         raise ValueError(
-            f"All processes must have the same {subject}. Received:{differences}\n"
+            f"All processes must have the same {subject}. Received:{''.join(differences)}\n"
             "Start all with the same command, code, packages and output folder."
         )
 

@@ -55,22 +55,19 @@ def _read_config():
 def _join(process, addresses, timeout):
     """The strategy of several processes, which TensorFlow joins."""
     global _strategy
-    if _strategy is not None:
-        return _strategy
-    # TensorFlow waits without a limit for processes that never come; this tells what it waits for.
-    print(
-        f"Process {process} of {len(addresses)} waits for the others at {', '.join(addresses)}.",
-        file=sys.stderr,
-    )
-    try:
-        _strategy = make_workers_strategy(timeout)
-    except RuntimeError as error:
-        if "program startup" not in str(error):
-            raise
-        raise ValueError(
-            "Processes must join before TensorFlow computes anything. Received: a TensorFlow "
-            "whose devices are in use; call distribution.setup first."
-        ) from error
+    if _strategy is None:
+        # TensorFlow waits for them without a limit; this tells what it waits for.
+        text = f"Process {process} of {len(addresses)} waits for the others at"
+        print(f"{text} {', '.join(addresses)}.", file=sys.stderr)
+        try:
+            _strategy = make_workers_strategy(timeout)
+        except RuntimeError as error:
+            if "program startup" not in str(error):
+                raise
+            raise ValueError(
+                "Processes must join before TensorFlow computes anything. Received: a TensorFlow "
+                "whose devices are in use; call distribution.setup first."
+            ) from error
     return _strategy
 
 

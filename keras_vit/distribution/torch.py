@@ -17,14 +17,11 @@ _SEED_STRIDE = 1_000_003  # between the seeds of two processes; Keras adds the c
 
 
 def make(mode, devices, model_devices, rules, timeout):
-    """`TorchDevices` of the processes that `torchrun` has started, or `Devices` for one.
-
-    The arguments are those of `setup`.
-    """
+    """`TorchDevices`, or `Devices` for one; the arguments are those of `setup`."""
     given = environment(_TORCHRUN)
-    if not given and mode == "auto":
-        return Devices()
     if not given:
+        if mode == "auto":
+            return Devices()
         raise ValueError(
             "With PyTorch each device has its own process. Received: no environment variables "
             f"{_TORCHRUN}; start the command with torchrun --nproc-per-node=N, which sets them."
@@ -55,7 +52,7 @@ class TorchDevices(Devices):
     def __init__(self):
         self.process, self.processes = dist.get_rank(), dist.get_world_size()
         self.replicas = self.processes
-        self._callback = TrainTogether(self.process, self.processes)
+        self._callback = TrainTogether()
         seed_alike(self)
 
     def callbacks(self):
@@ -92,9 +89,8 @@ class TrainTogether(keras.callbacks.Callback):
     all processes; each drops other units.
     """
 
-    def __init__(self, process, processes):
+    def __init__(self):
         super().__init__()
-        self._process, self._processes = process, processes
         self._hooks, self._sums = [], {}
 
     def on_train_begin(self, logs=None):
@@ -106,7 +102,7 @@ class TrainTogether(keras.callbacks.Callback):
         self._seeds = [v for v in self.model.variables if v.path.endswith("/seed_generator_state")]
 
     def _average(self, weight):
-        weight.grad /= self._processes
+        weight.grad /= dist.get_world_size()
         self._sums[id(weight)] = dist.all_reduce(weight.grad, async_op=True)
         if len(self._sums) == len(self._weights):
             for sum_ in self._sums.values():
@@ -115,7 +111,7 @@ class TrainTogether(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         self._before = [v.value.data.clone() for v in self.model.metrics_variables]
-        self._shift_seeds(_SEED_STRIDE * self._process)
+        self._shift_seeds(_SEED_STRIDE * dist.get_rank())
 
     def on_train_batch_end(self, batch, logs=None):
         if self._sums:
@@ -124,7 +120,7 @@ class TrainTogether(keras.callbacks.Callback):
                 f"{len(self._weights) - len(self._sums)} of {len(self._weights)} variables without "
                 "a gradient; set trainable=False for their layers before training."
             )
-        self._shift_seeds(-_SEED_STRIDE * self._process)
+        self._shift_seeds(-_SEED_STRIDE * dist.get_rank())
         _add_up([v.value.data for v in self.model.metrics_variables], self._before)
         logs.update({k: float(v) for k, v in self.model.get_metrics_result().items()})
 

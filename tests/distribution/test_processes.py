@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from keras_vit import distribution
-from keras_vit.distribution import lost_process
 from tests.distribution.processes import (
     all_printed,
     assert_agree,
@@ -195,18 +194,6 @@ def test_variables_that_contradict_each_other_are_told(changes, message, monkeyp
     for name, value in {**usual, **changes}.items():
         monkeypatch.setenv(f"KERAS_DISTRIBUTION_{name}", value)
     refuses(re.escape(message), distribution.setup, "data_parallel")
-
-
-@pytest.mark.any_backend
-def test_a_process_leaves_without_waiting_after_an_error_alone(monkeypatch):
-    """JAX's handlers alone end a program that trained well, or that a signal has stopped."""
-    left = []
-    monkeypatch.setattr("os._exit", left.append)
-    for error, codes in ((MemoryError(), [1]), (SystemExit(143), [])):
-        assert lost_process.error_to_raise(error, distribution.Devices()) is error
-        lost_process._leave()
-        assert left == codes
-        left.clear()
 
 
 @only["tensorflow"]
