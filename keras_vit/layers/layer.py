@@ -6,6 +6,7 @@ import itertools
 import threading
 
 import keras
+import numpy as np
 
 from keras_vit.layers import kernels
 from keras_vit.workarounds import policy_at
@@ -181,12 +182,19 @@ class AdaptableKernel:
             return super().save_own_variables(store)
         for variable in self.weights:
             store[variable.name] = variable
+        store["lora_scale"] = np.float32(self.lora_alpha / self.lora_rank)
 
     def load_own_variables(self, store):
-        if not self.lora_enabled or "lora_kernel_a" not in store.keys():
+        names, is_adapted = set(store.keys()), self.lora_enabled
+        takes_sum = "lora_scale" in names and "kernel_scale" not in names  # of exact kernels
+        if "lora_kernel_a" not in names or not (is_adapted or takes_sum):
             return super().load_own_variables(store)
         for variable in self.weights:
             variable.assign(store[variable.name])
+        # A layer that opens without LoRA, as in a model of Keras's own class, takes the sum.
+        if not is_adapted:
+            factors = (np.array(store[f"lora_kernel_{factor}"]) for factor in "ab")
+            self.kernel.assign_add(np.matmul(*factors) * np.array(store["lora_scale"]))
 
 
 class Identity:

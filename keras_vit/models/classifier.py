@@ -116,22 +116,20 @@ class Classifier(Trainer, keras.Model):
         return {
             **self.origin.config_of(self),
             "name": self.name,
-            "changed_layers": changed_layers(self),
-            "frozen": [v.path for v in self.weights if not v.trainable],
+            **changes_of(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config, attributes = came_with_weights(config)
-        changed, frozen = config.pop("changed_layers", None), config.pop("frozen", None)
+        changes = {name: config.pop(name, None) for name in ("changed_layers", "frozen")}
         model = cls(**config)
         for name, value in attributes.items():
             try:
                 setattr(model, name, value)
             except ValueError as error:  # of a file of a version that did not check
                 warnings.warn(f"{model.name} opens without its {name}. {error}", stacklevel=2)
-        change_layers(model, changed or {})
-        _freeze(model, set(frozen or ()))
+        apply_changes(model, **changes)
         return model
 
 
@@ -141,8 +139,17 @@ def _fits(shape, expected):
     return len(shape) == len(expected) and all(a in (None, b) or b is None for a, b in pairs)
 
 
-def _freeze(model, frozen):
-    """Whole layers as such, so that `layer.trainable` says so too; then single variables."""
+def changes_of(model):
+    """How the layers of a model were changed, and what is frozen, as a part of its config."""
+    frozen = [v.path for v in model.weights if not v.trainable]
+    return {"changed_layers": changed_layers(model), "frozen": frozen}
+
+
+def apply_changes(model, changed_layers=None, frozen=None):
+    """Changes a new model as `changes_of` tells."""
+    change_layers(model, changed_layers or {})
+    frozen = set(frozen or ())
+    # Whole layers as such, so that `layer.trainable` says so too; then single variables.
     for layer in model.layers:
         inside = {v.path for v in layer.weights}
         if inside and inside <= frozen:
@@ -176,13 +183,14 @@ def change_layers(model, changed):
     for path in filter(layers.__contains__, changed):
         config, layer = changed[path], layers[path]
         policy = keras.dtype_policies.get(config["dtype"])
-        if policy.quantization_mode:
+        # What stands in the graph itself, such as a head of several, opens quantised and adapted.
+        if policy.quantization_mode and not layer.quantization_mode:
             quantization = keras.saving.deserialize_keras_object(config.get("quantization_config"))
             # The model does it, because it has to forget the kernel in its own lists too.
             only = functools.partial(operator.is_, layer)
             model.quantize(policy.quantization_mode, quantization, filters=only)
         layer.dtype_policy = policy
-        if config.get("lora_rank"):
+        if config.get("lora_rank") and not layer.lora_enabled:
             layer.enable_lora(config["lora_rank"], lora_alpha=config["lora_alpha"])
 
 

@@ -10,7 +10,7 @@ from keras_vit.checks import positive_int
 from keras_vit.heads import errors_of, heads_of, of_head
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
-from keras_vit.models.classifier import Classifier
+from keras_vit.models.classifier import Classifier, apply_changes, changes_of
 from keras_vit.models.origin import of_origin
 from keras_vit.models.trainer import Trainer, record_loss
 
@@ -50,6 +50,17 @@ class MultitaskModel(Trainer, keras.Model):
             with errors_of(name, note=False):
                 record_loss(head, [of_head(each, name) for each in by_head])
         self.reading = {name: head.reading for name, head in heads.items() if head.reading}
+
+    def get_config(self):
+        return {**super().get_config(), **changes_of(self)}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        changes = {name: config[name] for name in ("changed_layers", "frozen") if name in config}
+        graph = {name: value for name, value in config.items() if name not in changes}
+        model = super().from_config(graph, custom_objects)
+        apply_changes(model, **changes)
+        return model
 
     def compile_from_config(self, config):
         try:

@@ -12,7 +12,14 @@ from keras import ops
 
 from keras_vit.checks import positive_int
 from keras_vit.models.backbone import backbones, outside
-from keras_vit.training.freeze import TrainableSummary, layer_paths, paths, select, set_frozen
+from keras_vit.training.freeze import (
+    TrainableSummary,
+    frozen_paths,
+    layer_paths,
+    paths,
+    select,
+    set_frozen,
+)
 from keras_vit.weights.files import read_npz
 from keras_vit.weights.save import write_npz
 
@@ -139,11 +146,17 @@ def _without_lora(config):
 def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """Writes what LoRA adds to a model, and all else that is trained, to a small npz file.
 
+    Moving averages, such as those of a BatchNormalization in a user's head, are written, too.
+
     Raises:
         ValueError: the model has no LoRA.
     """
-    ranks = _ranks(model, required=True)
-    arrays = {p: ops.convert_to_numpy(v) for p, v in paths(model).items() if v.trainable}
+    ranks, frozen = _ranks(model, required=True), frozen_paths(model)
+    set_frozen(model, ())
+    averages = frozen_paths(model)  # which cannot be trained by gradients
+    set_frozen(model, frozen)
+    kept = {p: v for p, v in paths(model).items() if v.trainable or p in averages}
+    arrays = {path: ops.convert_to_numpy(variable) for path, variable in kept.items()}
     write_npz(path, {_RANKS: np.array(json.dumps(ranks)), **arrays})
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import training
 from keras_vit.models import add_heads
 from tests.support import images, precision, randomize, tiny_vit, to_numpy
 
@@ -45,6 +46,26 @@ def test_its_file_says_how_each_head_is_read_and_what_images_it_wants(tmp_path):
     assert told["age"][0][0].value == pytest.approx(
         float(to_numpy(model(np.full((1, 16, 16, 3), -1 / 3, "float32"))["age"])[0, 0]), rel=1e-4
     )
+
+
+@pytest.mark.parametrize("is_quantised", [False, True])
+def test_its_file_keeps_what_is_frozen_adapted_and_quantised(tmp_path, is_quantised):
+    model = randomize(two_heads())
+    if is_quantised:
+        model.quantize("int8")
+        training.enable_lora(model, 2, ("attention", "breed"), alpha=3.0, train=())
+    else:
+        training.freeze(model, ("block_0", "bias", "age"))
+    for variable in model.trainable_variables:
+        variable.assign(np.random.default_rng(0).normal(size=variable.shape) / 5)
+    model.save(tmp_path / "model.keras")
+    opened = keras.saving.load_model(tmp_path / "model.keras")
+    assert [v.path for v in opened.trainable_variables] == [
+        v.path for v in model.trainable_variables
+    ]
+    assert opened.get_layer("age").trainable == model.get_layer("age").trainable
+    for name, outputs in opened(images()).items():
+        np.testing.assert_allclose(to_numpy(outputs), to_numpy(model(images())[name]), atol=1e-6)
 
 
 def test_its_losses_say_how_each_head_is_read(tmp_path):

@@ -137,6 +137,48 @@ def test_the_parts_go_through_a_file(tmp_path):
         assert trained(each) == trained(model)
 
 
+def user_model():
+    """A head with moving averages behind a network, as a user builds it of Keras's layers."""
+    network = randomize(tiny_vit(depth=1, num_classes=0))
+    normal = keras.layers.BatchNormalization(momentum=0.1, name="normal")(network.output)
+    return keras.Model(network.input, keras.layers.Dense(3, name="logits")(normal))
+
+
+def trained_user_model():
+    model = user_model()
+    training.enable_lora(model, 2, alpha=3.0)
+    model.compile(keras.optimizers.SGD(0.1), LOSS)
+    model.fit(images(), np.arange(4) % 3, epochs=2, verbose=0)
+    return model
+
+
+def test_the_parts_have_the_moving_averages_of_a_head(tmp_path):
+    model, other = trained_user_model(), user_model()
+    before = trained(model)
+    training.save_lora(model, tmp_path / "lora.npz")
+    assert trained(model) == before
+    training.load_lora(other, tmp_path / "lora.npz")
+    assert_close(other(images()), model(images()), 1e-6)
+    assert [v.name for v in other.trainable_variables] == [
+        v.name for v in model.trainable_variables
+    ]
+
+
+def test_a_model_of_keras_s_class_opens_with_the_sum(tmp_path):
+    model = trained_user_model()
+    model.save(tmp_path / "model.keras")
+    opened = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert not adapted_layers(opened)
+    assert_close(opened(images()), model(images()), 1e-5)
+
+
+def test_weights_with_their_adaptation_load_into_a_model_without(tmp_path):
+    model, plain = adapted(alpha=3.0)[0], tiny_vit(depth=1)
+    model.save_weights(tmp_path / "model.weights.h5")
+    plain.load_weights(tmp_path / "model.weights.h5")
+    assert_close(plain(images()), model(images()), 1e-6)
+
+
 def test_wrong_calls_leave_the_model_as_it_is(tmp_path):
     model = tiny_vit(depth=1)
     for options, message in (
