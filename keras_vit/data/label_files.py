@@ -122,7 +122,8 @@ def read_csv(path, problem):
         )
     has_heads = isinstance(problem, Mapping)
     missing = [repr(name) for name in problem if name not in columns] if has_heads else []
-    refuse(missing, f"problem must name columns of {path}, which has {', '.join(columns)}")
+    known = ", ".join(map(repr, columns))
+    refuse(missing, f"problem must name columns of {path}, which has {known}")
     chosen = list(problem if has_heads else (name for name in columns if name.lower() in _LABEL))
     chosen = chosen if has_heads or len(chosen) == 1 else columns
     if others := [name for name in columns if name not in chosen]:
