@@ -7,6 +7,7 @@ from keras_vit.training import fused
 from keras_vit.workarounds import sum_over_replicas
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class KerasOptimizer(keras.optimizers.Optimizer):
     """An optimizer of Keras in which a subclass decides the whole update.
 
