@@ -33,23 +33,26 @@ def _initialize(given, timeout):
         # The first process may evaluate for hours when the others are done.
         "shutdown_timeout_seconds": 7 * 24 * 3600,
     }
-    try:
-        if given:
-            addresses, processes, process = given.values()
-            options |= {
-                "coordinator_address": addresses.split(",")[0],
-                "num_processes": int(processes),
-                "process_id": int(process),
-                "cluster_detection_method": "deactivate",
-            }
-            # JAX ends a process that finds no other; this line tells where it looked.
-            print(f"JAX joins {given}, within {timeout} s.", file=sys.stderr)
-        jax.distributed.initialize(**options)
-    except ValueError as error:
-        if given:  # else JAX has detected no other processes
+    if given:
+        addresses, processes, process = given.values()
+        are_numbers = processes.isdigit() and process.isdigit()
+        if not are_numbers or int(process) >= int(processes):
             raise ValueError(
                 f"Processes are numbered from 0 to {_VARIABLES[1]} - 1. Received: {given}."
-            ) from error
+            )
+        options |= {
+            "coordinator_address": addresses.split(",")[0],
+            "num_processes": int(processes),
+            "process_id": int(process),
+            "cluster_detection_method": "deactivate",
+        }
+        # JAX ends a process that finds no other; this line tells where it looked.
+        print(f"JAX joins {given}, within {timeout} s.", file=sys.stderr)
+    try:
+        jax.distributed.initialize(**options)
+    except ValueError:
+        if given:  # else JAX has detected no other processes
+            raise
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         text = f"JAX's processes cannot join. Received: {given or 'what JAX detected'}, {reason}"
