@@ -71,7 +71,7 @@ def nearest(names):
     forms = sorted(forms.values())[:MAX_FORMS]
     rows = [(f, {n: place for n in forms if (place := _place(n, f))}) for f in FAMILIES]
     # Of several, the one whose table has most.
-    family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table)))
+    family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table.rows)))
     if not fits:
         return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
     present = {place for _, place in fits.values()}

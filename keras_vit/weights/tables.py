@@ -112,14 +112,11 @@ class Table:
     """Rows of (name in the file, canonical name, `Layout`). The first that fits counts."""
 
     def __init__(self, *rows):
-        self._given = rows
-
-    def __len__(self):
-        return len(self._given)
+        self.rows = rows
 
     @functools.cached_property
-    def _rows(self):  # of a file's format alone, as patterns take long to compile
-        return [(_Name(name), _Name(path), layout) for name, path, layout in self._given]
+    def _patterns(self):  # of a file's format alone, as they take long to compile
+        return [(_Name(name), _Name(path), layout) for name, path, layout in self.rows]
 
     def targets(self, name):
         """The canonical names of an array in a file, in a list; none for an unknown name."""
@@ -172,7 +169,7 @@ class Table:
 
     def _row(self, side, name):
         """The first row whose name of a side fits, and the numbers in it; `None` for both."""
-        pairs = ((row, row[side].numbers_in(name)) for row in self._rows)
+        pairs = ((row, row[side].numbers_in(name)) for row in self._patterns)
         return next((pair for pair in pairs if pair[1] is not None), (None, None))
 
 
