@@ -24,6 +24,11 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
 GATED = "gate_proj up_proj down_proj"  # the linear maps of an MLP with a gate
+MLP = huggingface.BLOCK + "mlp."
+PACKED = (  # with a gate, as in files of Dinov2
+    *tables.torch_linear(MLP + "weights_in", "block_{i}/mlp/[gate|dense_1]"),
+    *tables.torch_linear(MLP + "weights_out", "block_{i}/mlp/dense_2"),
+)
 LINEAR = {  # names of `Extensions.biases` -> layers of a block
     **{part: (f"attention/{part}",) for part in PARTS},
     "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
@@ -50,7 +55,7 @@ class Dino(huggingface.HuggingFace):
 
 
 class Dinov2(Dino):
-    """Dinov2 with one class of MLP, with registers or without."""
+    """Dinov2 with registers or without."""
 
     mask_axes = 1
 
@@ -85,14 +90,19 @@ class Dinov2(Dino):
             arrays = {**arrays, REGISTERS: registers, POSITION: positions}
         return super().write(model, arrays)
 
+    def rows_for(self, v):
+        return PACKED if v.mlp == "swiglu" else ()
+
     def config_for(self, model):
         return {**super().config_for(model), "mlp_ratio": _ratio(model.variant)}
 
     def not_storable(self, model):
         v = model.variant
+        lacks_silu = v.mlp == "swiglu" and v.activation not in (None, "silu")
         rows = {
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
             f"registers={v.registers}": self.has_registers() != bool(v.registers),
+            f"activation={v.activation!r}": lacks_silu,
         }
         return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
 
@@ -170,28 +180,20 @@ HOLDS = {
 }
 
 
-def _dinov2(is_gated, registers):
-    title = "Dinov2WithRegisters" if registers else "Dinov2"
-    model_type = "dinov2_with_registers" if registers else "dinov2"
-    mlp = huggingface.BLOCK + "mlp."
-    plain = tables.torch_linear(mlp + "fc{n}", "block_{i}/mlp/dense_{n}")
-    packed = (  # as in files; the modules of transformers 5 are those of a gated MLP
-        *tables.torch_linear(mlp + "weights_in", "block_{i}/mlp/[gate|dense_1]"),
-        *tables.torch_linear(mlp + "weights_out", "block_{i}/mlp/dense_2"),
-        *tables.torch_mlp(mlp, GATED),
-    )
-    signs = r"(weights_in|gate_proj)" if is_gated else "fc1"
+def _dinov2(title, model_type, registers):
     settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
     return Dinov2(
         name=f"Hugging Face {title}",
-        sign=rf"(.*\.)?encoder\.layer\.\d+\.mlp\.{signs}\.weight$",
+        sign=r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$",
         stripped=rf"^{model_type}\.",
         table=Table(
             *huggingface.EMBEDDINGS,
             ("embeddings.register_tokens", REGISTERS, SAME),
             *huggingface.ATTENTION,
             *_layers(huggingface.BLOCK),
-            *(packed if is_gated else plain),
+            *tables.torch_linear(MLP + "fc{n}", "block_{i}/mlp/dense_{n}"),
+            *PACKED,
+            *tables.torch_mlp(MLP, GATED),  # the modules of transformers 5
             *tables.torch_norm("layernorm", "norm"),
             *tables.torch_linear("classifier", "head"),
         ),
@@ -210,8 +212,6 @@ def _dinov2(is_gated, registers):
             **HOLDS,
             "position": huggingface.TABLES,
             "pool": ("token", "token_mean", None),
-            "mlp": ("swiglu",) if is_gated else ("mlp",),
-            "activation": (None, "silu") if is_gated else ANY,
         },
         model_types=(model_type,),
         arrays_by_key={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
@@ -221,7 +221,6 @@ def _dinov2(is_gated, registers):
     )
 
 
-DINOV2 = [_dinov2(is_gated, registers) for is_gated in (False, True) for registers in (False, True)]
 DINOV3 = Dinov3(
     name="Hugging Face DINOv3ViT",
     sign=r"(model\.)?layer\.\d+\.layer_scale1\.lambda1$",
@@ -259,4 +258,8 @@ DINOV3 = Dinov3(
     title="DINOv3ViT",
     head_pools=(),
 )
-FAMILIES = (*DINOV2, DINOV3)
+FAMILIES = (
+    _dinov2("Dinov2", "dinov2", registers=False),
+    _dinov2("Dinov2WithRegisters", "dinov2_with_registers", registers=True),
+    DINOV3,
+)
