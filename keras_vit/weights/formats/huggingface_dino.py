@@ -25,6 +25,7 @@ REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
 GATED = "gate_proj up_proj down_proj"  # the linear maps of an MLP with a gate
 MLP = huggingface.BLOCK + "mlp."
+TOKENS = r"(.*\.)?embeddings\.register_tokens$"
 PACKED = (  # with a gate, as in files of Dinov2
     *tables.torch_linear(MLP + "weights_in", "block_{i}/mlp/[gate|dense_1]"),
     *tables.torch_linear(MLP + "weights_out", "block_{i}/mlp/dense_2"),
@@ -58,13 +59,6 @@ class Dinov2(Dino):
     """Dinov2 with registers or without."""
 
     mask_axes = 1
-
-    def recognises(self, arrays):
-        has_registers = any(name.endswith("embeddings.register_tokens") for name in arrays)
-        return super().recognises(arrays) and has_registers == self.has_registers()
-
-    def has_registers(self):
-        return "num_register_tokens" in self.config
 
     def complete(self, canonical, contents):
         arguments = canonical.arguments
@@ -101,7 +95,6 @@ class Dinov2(Dino):
         lacks_silu = v.mlp == "swiglu" and v.activation not in (None, "silu")
         rows = {
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
-            f"registers={v.registers}": self.has_registers() != bool(v.registers),
             f"activation={v.activation!r}": lacks_silu,
         }
         return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
@@ -181,10 +174,12 @@ HOLDS = {
 
 
 def _dinov2(title, model_type, registers):
+    signs = (r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$", TOKENS)
     settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
     return Dinov2(
         name=f"Hugging Face {title}",
-        sign=r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$",
+        sign=signs[registers],
+        unlike=r"(model\.)?layer\." if registers else TOKENS,  # DINOv3's blocks
         stripped=rf"^{model_type}\.",
         table=Table(
             *huggingface.EMBEDDINGS,
@@ -212,6 +207,7 @@ def _dinov2(title, model_type, registers):
             **HOLDS,
             "position": huggingface.TABLES,
             "pool": ("token", "token_mean", None),
+            "registers": ANY if registers else (0,),
         },
         model_types=(model_type,),
         arrays_by_key={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
