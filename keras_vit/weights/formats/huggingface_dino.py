@@ -173,50 +173,56 @@ HOLDS = {
 }
 
 
-def _dinov2(title, model_type, registers):
-    signs = (r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$", TOKENS)
-    settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
-    return Dinov2(
-        name=f"Hugging Face {title}",
-        sign=signs[registers],
-        unlike=r"(model\.)?layer\." if registers else TOKENS,  # DINOv3's blocks
-        stripped=rf"^{model_type}\.",
-        table=Table(
-            *huggingface.EMBEDDINGS,
-            ("embeddings.register_tokens", REGISTERS, SAME),
-            *huggingface.ATTENTION,
-            *_layers(huggingface.BLOCK),
-            *tables.torch_linear(MLP + "fc{n}", "block_{i}/mlp/dense_{n}"),
-            *PACKED,
-            *tables.torch_mlp(MLP, GATED),  # the modules of transformers 5
-            *tables.torch_norm("layernorm", "norm"),
-            *tables.torch_linear("classifier", "head"),
-        ),
-        defaults={
-            "interpolation": "bicubic" if registers else "bicubic_no_antialias",
-            "gelu": "gelu_erf",
-            "epsilon": 1e-6,
-        },
-        config={
-            **settings,
-            "qkv_bias": "qkv_bias",
-            "layerscale_value": "layer_scale",
-            **({"num_register_tokens": "registers"} if registers else {}),
-        },
-        can_store={
-            **HOLDS,
-            "position": huggingface.TABLES,
-            "pool": ("token", "token_mean", None),
-            "registers": ANY if registers else (0,),
-        },
-        model_types=(model_type,),
-        arrays_by_key={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
-        model_type=model_type,
-        title=title,
-        head_pools=("token_mean",),
-    )
-
-
+DINOV2 = Dinov2(
+    name="Hugging Face Dinov2",
+    sign=r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$",
+    unlike=TOKENS,
+    stripped=r"^dinov2(_with_registers)?\.",
+    table=Table(
+        *huggingface.EMBEDDINGS,
+        ("embeddings.register_tokens", REGISTERS, SAME),
+        *huggingface.ATTENTION,
+        *_layers(huggingface.BLOCK),
+        *tables.torch_linear(MLP + "fc{n}", "block_{i}/mlp/dense_{n}"),
+        *PACKED,
+        *tables.torch_mlp(MLP, GATED),  # the modules of transformers 5
+        *tables.torch_norm("layernorm", "norm"),
+        *tables.torch_linear("classifier", "head"),
+    ),
+    defaults={
+        "interpolation": "bicubic_no_antialias",
+        "gelu": "gelu_erf",
+        "epsilon": 1e-6,
+    },
+    config={
+        **{k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"},
+        "qkv_bias": "qkv_bias",
+        "layerscale_value": "layer_scale",
+    },
+    can_store={
+        **HOLDS,
+        "position": huggingface.TABLES,
+        "pool": ("token", "token_mean", None),
+        "registers": (0,),
+    },
+    model_types=("dinov2",),
+    arrays_by_key={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
+    model_type="dinov2",
+    title="Dinov2",
+    head_pools=("token_mean",),
+)
+DINOV2_WITH_REGISTERS = dataclasses.replace(
+    DINOV2,
+    name="Hugging Face Dinov2WithRegisters",
+    sign=TOKENS,
+    unlike=r"(model\.)?layer\.",  # DINOv3's blocks
+    defaults={**DINOV2.defaults, "interpolation": "bicubic"},
+    config={**DINOV2.config, "num_register_tokens": "registers"},
+    can_store={**DINOV2.can_store, "registers": ANY},
+    model_types=("dinov2_with_registers",),
+    model_type="dinov2_with_registers",
+    title="Dinov2WithRegisters",
+)
 DINOV3 = Dinov3(
     name="Hugging Face DINOv3ViT",
     sign=r"(model\.)?layer\.\d+\.layer_scale1\.lambda1$",
@@ -254,8 +260,4 @@ DINOV3 = Dinov3(
     title="DINOv3ViT",
     head_pools=(),
 )
-FAMILIES = (
-    _dinov2("Dinov2", "dinov2", registers=False),
-    _dinov2("Dinov2WithRegisters", "dinov2_with_registers", registers=True),
-    DINOV3,
-)
+FAMILIES = (DINOV2, DINOV2_WITH_REGISTERS, DINOV3)
