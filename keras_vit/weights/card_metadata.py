@@ -90,7 +90,14 @@ class Source:
         self.link = f"[{code(self.name)}]({page})" if page.startswith("http") else code(self.name)
         self.licence = record.licence if record and record.licence != "unstated" else None
         report = getattr(model, "load_report", None) or getattr(network, "load_report", None)
-        self.changes = _changes(report) if report else []
+        self.changes = []
+        if report:
+            resized = [f"`{n}` was resized, {old} to {new}" for n, old, new, _ in report.resized]
+            self.changes = resized + [
+                f"`{name}` is {markdown(repr(present))} instead of {markdown(repr(old))}"
+                for name, old, present in report.differs
+            ]
+            self.changes += [f"the head: {report.head}"] if report.head else []
         if further := further_layers(model):
             self.changes.append(f"it was put into a model with further layers, {further}")
         self.state = None
@@ -114,15 +121,6 @@ class Source:
 def further_layers(model):
     """The layers with weights around the network in a model, as text in Markdown."""
     return ", ".join(dict.fromkeys(code(v.path.split("/")[0]) for v in outside(model)))
-
-
-def _changes(report):
-    resized = [f"`{name}` was resized, {old} to {new}" for name, old, new, _ in report.resized]
-    differs = [
-        f"`{name}` is {markdown(repr(present))} instead of {markdown(repr(old))}"
-        for name, old, present in report.differs
-    ]
-    return [*resized, *differs, *([f"the head: {report.head}"] if report.head else [])]
 
 
 def outputs_of(model):

@@ -205,7 +205,13 @@ class Family:
             kernel = arrays[PROJECTION]
             shape = (*model.variant.patch_size, -1, kernel.shape[-1])
             arrays = {**arrays, PROJECTION: kernel.reshape(shape)}
-        return self.table.write(join_heads(arrays) if self.joined_heads else arrays)
+        rows = self.rows_for(model.variant)
+        table = Table(*rows, *self.table.rows) if rows else self.table
+        return table.write(join_heads(arrays) if self.joined_heads else arrays)
+
+    def rows_for(self, variant):
+        """Rows that come before those of `table` to write a variant, whose names differ."""
+        return ()
 
     def config_for(self, model):
         """What `config` says of a model, as the library of the family says it."""

@@ -56,11 +56,8 @@ class Beit(huggingface.HuggingFace):
             arguments["interpolation"] = "bilinear"
         huggingface.to_the_grid(canonical)
 
-    def write(self, model, arrays):
-        file = super().write(model, arrays)
-        if not model.variant.norm_after_pool:
-            return file
-        return {re.sub(r"^(beit\.)?layernorm", r"\1pooler.layernorm", n): file[n] for n in file}
+    def rows_for(self, v):
+        return tables.torch_norm("pooler.layernorm", "norm") if v.norm_after_pool else ()
 
     def config_for(self, model):
         v = model.variant
@@ -92,12 +89,10 @@ class Deit(huggingface.HuggingFace):
             arguments["distillation"], arguments["registers"] = False, 1
         super().complete(canonical, contents)
 
-    def write(self, model, arrays):
-        arrays = {DISTILLATION if n == REGISTERS else n: a for n, a in arrays.items()}
-        file = super().write(model, arrays)
-        if model.variant.distillation:
-            file = {re.sub(r"^classifier\.", "cls_classifier.", n): a for n, a in file.items()}
-        return file
+    def rows_for(self, v):
+        head = "cls_classifier" if v.distillation else "classifier"
+        token = ("embeddings.distillation_token", REGISTERS, SAME)
+        return [token, *tables.torch_linear(head, "head")]
 
     def json_files(self, model):
         files = super().json_files(model)

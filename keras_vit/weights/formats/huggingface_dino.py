@@ -24,6 +24,12 @@ from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
 GATED = "gate_proj up_proj down_proj"  # the linear maps of an MLP with a gate
+MLP = huggingface.BLOCK + "mlp."
+TOKENS = r"(.*\.)?embeddings\.register_tokens$"
+PACKED = (  # with a gate, as in files of Dinov2
+    *tables.torch_linear(MLP + "weights_in", "block_{i}/mlp/[gate|dense_1]"),
+    *tables.torch_linear(MLP + "weights_out", "block_{i}/mlp/dense_2"),
+)
 LINEAR = {  # names of `Extensions.biases` -> layers of a block
     **{part: (f"attention/{part}",) for part in PARTS},
     "mlp": ("mlp/gate", "mlp/dense_1", "mlp/dense_2"),
@@ -50,16 +56,9 @@ class Dino(huggingface.HuggingFace):
 
 
 class Dinov2(Dino):
-    """Dinov2 with one class of MLP, with registers or without."""
+    """Dinov2 with registers or without."""
 
     mask_axes = 1
-
-    def recognises(self, arrays):
-        has_registers = any(name.endswith("embeddings.register_tokens") for name in arrays)
-        return super().recognises(arrays) and has_registers == self.has_registers()
-
-    def has_registers(self):
-        return "num_register_tokens" in self.config
 
     def complete(self, canonical, contents):
         arguments = canonical.arguments
@@ -85,14 +84,18 @@ class Dinov2(Dino):
             arrays = {**arrays, REGISTERS: registers, POSITION: positions}
         return super().write(model, arrays)
 
+    def rows_for(self, v):
+        return PACKED if v.mlp == "swiglu" else ()
+
     def config_for(self, model):
         return {**super().config_for(model), "mlp_ratio": _ratio(model.variant)}
 
     def not_storable(self, model):
         v = model.variant
+        lacks_silu = v.mlp == "swiglu" and v.activation not in (None, "silu")
         rows = {
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
-            f"registers={v.registers}": self.has_registers() != bool(v.registers),
+            f"activation={v.activation!r}": lacks_silu,
         }
         return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
 
@@ -170,58 +173,56 @@ HOLDS = {
 }
 
 
-def _dinov2(is_gated, registers):
-    title = "Dinov2WithRegisters" if registers else "Dinov2"
-    model_type = "dinov2_with_registers" if registers else "dinov2"
-    mlp = huggingface.BLOCK + "mlp."
-    plain = tables.torch_linear(mlp + "fc{n}", "block_{i}/mlp/dense_{n}")
-    packed = (  # as in files; the modules of transformers 5 are those of a gated MLP
-        *tables.torch_linear(mlp + "weights_in", "block_{i}/mlp/[gate|dense_1]"),
-        *tables.torch_linear(mlp + "weights_out", "block_{i}/mlp/dense_2"),
-        *tables.torch_mlp(mlp, GATED),
-    )
-    signs = r"(weights_in|gate_proj)" if is_gated else "fc1"
-    settings = {k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"}
-    return Dinov2(
-        name=f"Hugging Face {title}",
-        sign=rf"(.*\.)?encoder\.layer\.\d+\.mlp\.{signs}\.weight$",
-        stripped=rf"^{model_type}\.",
-        table=Table(
-            *huggingface.EMBEDDINGS,
-            ("embeddings.register_tokens", REGISTERS, SAME),
-            *huggingface.ATTENTION,
-            *_layers(huggingface.BLOCK),
-            *(packed if is_gated else plain),
-            *tables.torch_norm("layernorm", "norm"),
-            *tables.torch_linear("classifier", "head"),
-        ),
-        defaults={
-            "interpolation": "bicubic" if registers else "bicubic_no_antialias",
-            "gelu": "gelu_erf",
-            "epsilon": 1e-6,
-        },
-        config={
-            **settings,
-            "qkv_bias": "qkv_bias",
-            "layerscale_value": "layer_scale",
-            **({"num_register_tokens": "registers"} if registers else {}),
-        },
-        can_store={
-            **HOLDS,
-            "position": huggingface.TABLES,
-            "pool": ("token", "token_mean", None),
-            "mlp": ("swiglu",) if is_gated else ("mlp",),
-            "activation": (None, "silu") if is_gated else ANY,
-        },
-        model_types=(model_type,),
-        arrays_by_key={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
-        model_type=model_type,
-        title=title,
-        head_pools=("token_mean",),
-    )
-
-
-DINOV2 = [_dinov2(is_gated, registers) for is_gated in (False, True) for registers in (False, True)]
+DINOV2 = Dinov2(
+    name="Hugging Face Dinov2",
+    sign=r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$",
+    unlike=TOKENS,
+    stripped=r"^dinov2(_with_registers)?\.",
+    table=Table(
+        *huggingface.EMBEDDINGS,
+        ("embeddings.register_tokens", REGISTERS, SAME),
+        *huggingface.ATTENTION,
+        *_layers(huggingface.BLOCK),
+        *tables.torch_linear(MLP + "fc{n}", "block_{i}/mlp/dense_{n}"),
+        *PACKED,
+        *tables.torch_mlp(MLP, GATED),  # the modules of transformers 5
+        *tables.torch_norm("layernorm", "norm"),
+        *tables.torch_linear("classifier", "head"),
+    ),
+    defaults={
+        "interpolation": "bicubic_no_antialias",
+        "gelu": "gelu_erf",
+        "epsilon": 1e-6,
+    },
+    config={
+        **{k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"},
+        "qkv_bias": "qkv_bias",
+        "layerscale_value": "layer_scale",
+    },
+    can_store={
+        **HOLDS,
+        "position": huggingface.TABLES,
+        "pool": ("token", "token_mean", None),
+        "registers": (0,),
+    },
+    model_types=("dinov2",),
+    arrays_by_key={"use_swiglu_ffn": "block_0/mlp/gate/kernel"},
+    model_type="dinov2",
+    title="Dinov2",
+    head_pools=("token_mean",),
+)
+DINOV2_WITH_REGISTERS = dataclasses.replace(
+    DINOV2,
+    name="Hugging Face Dinov2WithRegisters",
+    sign=TOKENS,
+    unlike=r"(model\.)?layer\.",  # DINOv3's blocks
+    defaults={**DINOV2.defaults, "interpolation": "bicubic"},
+    config={**DINOV2.config, "num_register_tokens": "registers"},
+    can_store={**DINOV2.can_store, "registers": ANY},
+    model_types=("dinov2_with_registers",),
+    model_type="dinov2_with_registers",
+    title="Dinov2WithRegisters",
+)
 DINOV3 = Dinov3(
     name="Hugging Face DINOv3ViT",
     sign=r"(model\.)?layer\.\d+\.layer_scale1\.lambda1$",
@@ -259,4 +260,4 @@ DINOV3 = Dinov3(
     title="DINOv3ViT",
     head_pools=(),
 )
-FAMILIES = (*DINOV2, DINOV3)
+FAMILIES = (DINOV2, DINOV2_WITH_REGISTERS, DINOV3)

@@ -50,7 +50,13 @@ def naflex_from_checkpoint(
         )
     tower = {**DEFAULTS, **config, **config.get("vision_config", {})}
     tower.pop("image_size", None)  # images have any
-    arrays = {n: _convolution(n, a, tower) for n, a in contents.arrays.items()}
+    arrays, patch, channels = dict(contents.arrays), tower["patch_size"], tower["num_channels"]
+    for name in [n for n, a in arrays.items() if n.endswith(KERNEL) and a.ndim == 2]:
+        fits = arrays[name].shape[1] == patch * patch * channels
+        shape = f"the shape (width, {patch}² * {channels}) for patch_size={patch}"
+        expect(fits, name, arrays[name], shape)
+        kernel = arrays[name].reshape(-1, patch, patch, channels)
+        arrays[name] = kernel.transpose(0, 3, 1, 2)  # to (width, channels, height, width)
     config = {**config, "vision_config": tower}
     checkpoint = SIGLIP.read(dataclasses.replace(contents, arrays=arrays, config=config), caller={})
     arguments = checkpoint.arguments
@@ -63,13 +69,3 @@ def naflex_from_checkpoint(
     for path, value in fitting_values(model, checkpoint, variables=variables).items():
         variables[path].assign(value)
     return model
-
-
-def _convolution(name, array, tower):
-    """The matrix of the patches as a kernel (width, channels, height, width)."""
-    if not name.endswith(KERNEL) or array.ndim != 2:
-        return array
-    patch, channels = tower["patch_size"], tower["num_channels"]
-    fits = array.shape[1] == patch * patch * channels
-    expect(fits, name, array, f"the shape (width, {patch}² * {channels}) for patch_size={patch}")
-    return array.reshape(-1, patch, patch, channels).transpose(0, 3, 1, 2)

@@ -86,6 +86,8 @@ def _merged(model, adapter, settings, path):
             pairs.setdefault(match["layer"], {})[match["which"]] = array
         else:
             others[plain] = array
+    patterns = settings.get("alpha_pattern") or {}
+    require(not re.search(r"[^\w.]", "".join(patterns)), f"alpha_pattern={patterns} has patterns")
     for layer, pair in pairs.items():
         name = name_of(f"{layer}.weight")
         shapes = [pair[w].shape for w in "AB" if w in pair and pair[w].ndim == 2]
@@ -97,7 +99,9 @@ def _merged(model, adapter, settings, path):
                 f"{layer!r} with A and B of the shapes {shapes}, and in the model {shape}. {ADVICE}"
             )
         change = pair["B"].astype("float64") @ pair["A"].astype("float64")
-        scale = _scale_of(layer, settings, rank=shapes[0][0])
+        of_layer = (a for end, a in patterns.items() if f".{layer}".endswith(f".{end}"))
+        scale = next(of_layer, settings.get("lora_alpha", 8))
+        scale /= math.sqrt(shapes[0][0]) if settings.get("use_rslora") else shapes[0][0]
         arrays[name] = (arrays[name] + scale * change).astype("float32")
     strange = [name for name in others if "lora_" in name or not name.endswith(("weight", "bias"))]
     if strange:
@@ -111,12 +115,3 @@ def _merged(model, adapter, settings, path):
         # The classes with a head do not use this layer of the model without one.
         arrays = {name: a for name, a in arrays.items() if "pooler.dense." not in name}
     return arrays
-
-
-def _scale_of(layer, settings, rank):
-    """What B A is multiplied by."""
-    patterns = settings.get("alpha_pattern") or {}
-    require(not re.search(r"[^\w.]", "".join(patterns)), f"alpha_pattern={patterns} has patterns")
-    of_layer = (a for name, a in patterns.items() if f".{layer}".endswith(f".{name}"))
-    alpha = next(of_layer, settings.get("lora_alpha", 8))
-    return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)

@@ -23,6 +23,7 @@ from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 BLOCK = "blocks.{i}."
 BACKBONE = "patch_embed.backbone."
+STAGES = BACKBONE + "stages.{s}.blocks.{u}"
 PLAIN = (  # as many authors have them
     ("cls_token", "patch_encoder/class_token", SAME),
     ("pos_embed", POSITION, SAME),
@@ -57,9 +58,7 @@ ROWS = (
     *tables.torch_linear("head_dist", "head_distillation"),
     ("projection.weight", "projection/kernel", TRANSPOSED),  # of OpenCLIP behind its trunk
     # A stem without stages is the backbone itself.
-    *tables.torch_resnet(
-        BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", BACKBONE + "stages.{s}.blocks.{u}"
-    ),
+    *tables.torch_resnet(BACKBONE + "[stem.|]conv", BACKBONE + "[stem.|]norm", STAGES),
 )
 PARALLEL = (  # of the blocks of one branch
     *tables.torch_norm(BLOCK + "in_norm", "block_{i}/norm_1"),
@@ -70,8 +69,7 @@ PARALLEL = (  # of the blocks of one branch
     *tables.torch_norm(BLOCK + "k_norm", "block_{i}/attention/key_norm"),
     *tables.torch_linear(BLOCK + "attn_out_proj", "block_{i}/attention/out"),
     *tables.torch_linear(BLOCK + "mlp_out_proj", "block_{i}/mlp/dense_2"),
-    # Where queries have no bias.
-    (BLOCK + "mlp_bias", "block_{i}/mlp/dense_1/bias", SAME),
+    (BLOCK + "mlp_bias", "block_{i}/mlp/dense_1/bias", SAME),  # where queries have no bias
     (BLOCK + "ls.gamma", "block_{i}/layer_scale_1/gamma", SAME),
 )
 EVA = (  # of the classes Eva and Beit
@@ -138,22 +136,21 @@ class Timm(Family):
 def _parts(name, array, tower):
     """The arrays of single layers in one of a file, under timm's names for single layers."""
     block, layer, part = re.match(r"(blocks\.\d+\.|)(.*?)(\.weight|\.bias|)$", name).groups()
-    layers = ("mlp.fc1", "mlp.fc2", "in_proj")
-    first, second, joined = (np.shape(tower.get(f"{block}{n}.weight", [])) for n in layers)
-    width, layers = joined[-1], ("attn_out_proj", "mlp_out_proj")
+    shape_of = lambda other: np.shape(tower.get(f"{block}{other}.weight", ()))  # noqa: E731
+    width = shape_of("in_proj")[-1]  # of a `ParallelScalingBlock`, and 0 of others
     if name == "rope.freqs":  # of all blocks (`RotaryEmbeddingMixed`)
         layers, arrays = [f"{name}.{i}" for i in range(array.shape[1])], np.moveaxis(array, 1, 0)
-    elif layer == "mlp.fc1" and first[0] == 2 * second[-1] > 0:  # `GluMlp`
+    elif layer == "mlp.fc1" and shape_of(layer)[0] == 2 * shape_of("mlp.fc2")[-1] > 0:  # `GluMlp`
         layers, arrays = ("mlp.fc1_g", "mlp.fc1_x"), np.split(array, 2)
-    elif width and layer == "in_proj":  # `ParallelScalingBlock`
+    elif width and layer == "in_proj":
         layers, arrays = ("mlp.fc1", "attn.qkv"), np.split(array, [max(len(array) - 3 * width, 0)])
-    elif width and layer == "out_proj" and part == ".bias":  # which is that of the sum
-        arrays = (array, np.zeros_like(array))
     elif width and layer == "out_proj":
-        arrays = np.split(array, [width], axis=1)
+        layers, both = ("attn_out_proj", "mlp_out_proj"), (array, np.zeros_like(array))
+        # Its bias is that of the sum.
+        arrays = both if part == ".bias" else np.split(array, [width], axis=1)
     else:
         return {name: array}
-    return {f"{block}{layer}{part}": a for layer, a in zip(layers, arrays)}
+    return {f"{block}{layer}{part}": array for layer, array in zip(layers, arrays)}
 
 
 def infer_blocks(arguments):

@@ -5,16 +5,15 @@ an architecture says (the epsilon of the norms, a hidden layer with a gate, the 
 is said by one that has it.
 """
 
-import re
-
 import numpy as np
 
+from keras_vit.weights import tables
 from keras_vit.weights.family import ANY, like, reasons
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, RENAMED, rope_arguments
 from keras_vit.weights.huggingface_images import config_of
 from keras_vit.weights.model_arguments import POSITION
-from keras_vit.weights.tables import SAME, Table, key_of
+from keras_vit.weights.tables import SAME, key_of
 
 NAMES = {"layer_norm": "layernorm", "rms_norm": "rmsnorm"}
 INNER_NORMS = ("qk_norm", "mlp_norm", "attention_norm", "patch_norm", "pre_norm")
@@ -32,6 +31,7 @@ class Writer(timm.Timm):
 
     # (epsilon, name, fields of the variants that are like it; a bool stands for any value or none)
     architectures = ()
+    rows = ()  # of the table, with the names that this class has
     flags = "qkv_bias"  # arguments that are true where an array of `PARTS` is there
 
     def architecture(self, v):
@@ -54,21 +54,24 @@ class Writer(timm.Timm):
         return {"mlp_ratio": ratio, "num_classes": model.num_classes, **scale, **flags}
 
     def write(self, model, arrays):
-        v, renamed = model.variant, {}
-        if v.block == "parallel" and not v.qkv_bias:  # then that of the MLP is apart from theirs
-            arrays = {re.sub(r"mlp/dense_1/bias$", "mlp_bias", n): a for n, a in arrays.items()}
-        if v.norm_after_pool:
-            renamed[r"^norm\."] = "fc_norm."
-        if v.mlp == "swiglu":
-            renamed[r"^(blocks.*fc1)\."] = r"\1_x."
-        if v.stem == ():
-            renamed[re.escape(timm.BACKBONE + "stem.")] = timm.BACKBONE
         file = super().write(model, arrays)
-        for pattern, name in renamed.items():
-            file = {re.sub(pattern, name, old): array for old, array in file.items()}
-        blocks = [f"rope.freqs.{i}" for i in range(v.depth) if f"rope.freqs.{i}" in file]
-        whole = {"rope.freqs": np.stack([file.pop(n) for n in blocks], axis=1)} if blocks else {}
-        return {**file, **whole}
+        if model.variant.rotary and model.variant.rotary.learned:
+            blocks = [file.pop(f"rope.freqs.{i}") for i in range(model.variant.depth)]
+            file["rope.freqs"] = np.stack(blocks, axis=1)
+        return file
+
+    def rows_for(self, v):
+        rows = []
+        if v.block == "parallel" and not v.qkv_bias:  # with which the bias would be joined
+            rows += [(timm.BLOCK + "mlp_bias", "block_{i}/mlp/dense_1/bias", SAME)]
+        rows += self.rows
+        if v.norm_after_pool:
+            rows += tables.torch_norm("fc_norm", "norm")
+        if v.mlp == "swiglu":
+            rows += tables.torch_linear(timm.BLOCK + "mlp.fc1_x", "block_{i}/mlp/dense_1")
+        if v.stem == ():
+            rows += tables.torch_resnet(timm.BACKBONE + "conv", timm.BACKBONE + "norm", timm.STAGES)
+        return rows
 
     def not_storable(self, model):
         v = model.variant
@@ -164,10 +167,12 @@ class VisionTransformerWriter(Writer):
 
 
 class ParallelWriter(VisionTransformerWriter):
+    rows = timm.PARALLEL
     architectures = ((1e-6, "vit_base_patch16_xp_224", {}),)
 
 
 class EvaWriter(Writer):
+    rows = timm.EVA
     flags = """qkv_bias swiglu_mlp scale_mlp scale_attn_inner qk_norm use_abs_pos_emb
     use_pre_transformer_norm"""
     architectures = (
@@ -211,6 +216,7 @@ class EvaWriter(Writer):
 
 
 class BeitWriter(Writer):
+    rows = timm.BEIT
     flags = """qkv_bias swiglu_mlp scale_mlp use_abs_pos_emb use_rel_pos_bias
     use_shared_rel_pos_bias"""
     architectures = ((1e-6, "beit_base_patch16_224", {}),)
@@ -232,14 +238,6 @@ def _activation(v):
 def _hybrid_of(v):
     """timm's name of a model with this stem, or `None`."""
     return HYBRIDS.get((v.stem, v.patch_size)) if v.stem_width == 1 else None
-
-
-MLP_BIAS = ((timm.BLOCK + "mlp_bias", "block_{i}/mlp_bias", SAME), *timm.PARALLEL)
-
-
-def _writer(writer, *rows, **fields):
-    """A family like that which reads, whose table has some rows first."""
-    return like(timm.FAMILY, writer, table=Table(*rows, *timm.ROWS), **fields)
 
 
 AS_TIMM, ERF = {"stem_numerics": ("timm",)}, {"gelu": ("erf",)}
@@ -275,8 +273,8 @@ BEIT_HOLDS = {
 }
 EVA_KEYS = timm.KEYS | {"class_token": "class_token", "num_reg_tokens": "registers"}
 WRITERS = (
-    _writer(VisionTransformerWriter, can_store=HOLDS, can_compute=AS_TIMM),
-    _writer(ParallelWriter, *MLP_BIAS, can_store=PARALLEL_HOLDS, can_compute=AS_TIMM),
-    _writer(EvaWriter, *timm.EVA, can_store=EVA_HOLDS, can_compute=ERF, config=EVA_KEYS),
-    _writer(BeitWriter, *timm.BEIT, can_store=BEIT_HOLDS, can_compute=ERF, config=timm.KEYS),
+    like(timm.FAMILY, VisionTransformerWriter, can_store=HOLDS, can_compute=AS_TIMM),
+    like(timm.FAMILY, ParallelWriter, can_store=PARALLEL_HOLDS, can_compute=AS_TIMM),
+    like(timm.FAMILY, EvaWriter, can_store=EVA_HOLDS, can_compute=ERF, config=EVA_KEYS),
+    like(timm.FAMILY, BeitWriter, can_store=BEIT_HOLDS, can_compute=ERF, config=timm.KEYS),
 )

@@ -48,8 +48,11 @@ class VisionTower(Family):
         return {**tower, "architectures": config.get("architectures")} if config else {}
 
     def complete(self, canonical, contents):
-        arguments = canonical.arguments
-        beyond_patches = _whole_patches(arguments)
+        arguments, beyond = canonical.arguments, ()
+        size, sides = arguments.from_config("image_size"), arguments["patch_size"]
+        if type(size) is int and max(sides) <= size and any(size % side for side in sides):
+            arguments["image_size"] = whole = [size - size % side for side in sides]
+            beyond = (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
         self.choose_pooling(canonical)
         choose_gelu(arguments)
         if POSITION not in canonical.arrays:
@@ -57,7 +60,7 @@ class VisionTower(Family):
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, unsaid = huggingface.preprocessing_of(processor)
         canonical.set_preprocessing(recipe, unsaid, contents.processor)
-        canonical.ignored = (*beyond_patches, *canonical.ignored)
+        canonical.ignored = (*beyond, *canonical.ignored)
         canonical.class_names = huggingface.class_names_of(
             contents.config, arguments["num_classes"]
         )
@@ -163,16 +166,6 @@ def choose_gelu(arguments):
         arguments.override(source, gelu=activation.removeprefix("gelu_"))
     else:
         arguments.override(source, activation=activation)
-
-
-def _whole_patches(arguments):
-    """Rounds `image_size` down to whole patches, as these classes do; returns notes to report."""
-    size = arguments.from_config("image_size")
-    whole = [size // side * side for side in arguments["patch_size"]] if type(size) is int else [0]
-    if not all(whole) or whole == [size, size]:
-        return ()
-    arguments["image_size"] = whole
-    return (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
 
 
 SHARED = (
