@@ -93,9 +93,7 @@ def test_probe_of_bad_input(monkeypatch):
         linear_probe(TRAIN[0], np.ones(300), *TEST)
     few = r"4 images and validation=0\.1\..*only 1 member.*too few members are: \[0\].*c=1\.0"
     refuses(few, linear_probe, TRAIN[0][:4], [0, 1, 1, 1], *TEST)
-    with pytest.raises(
-        ValueError, match=r"10 images.*test_size = 1 .*classes = 2.*c=1\.0"
-    ):
+    with pytest.raises(ValueError, match=r"10 images.*test_size = 1 .*classes = 2.*c=1\.0"):
         linear_probe(TRAIN[0][:10], [0, 1] * 5, *TEST)
     linear_probe(TRAIN[0][:10], [0, 1] * 5, *TEST, validation=0.2)
     linear_probe(TRAIN[0][:10], [0, 1] * 5, *TEST, c=1.0)
