@@ -22,7 +22,7 @@ from keras_vit.text import visible
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers
 from keras_vit.workarounds import policies_in
-from keras_vit.writing import replacing_files, replacing_folder
+from keras_vit.writing import output_place, replacing_files, replacing_folder
 
 _ELSEWHERE = """
 import json, sys, keras
@@ -180,6 +180,7 @@ def _format(path, format):
         raise ValueError(
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )
+    output_place(path, folder=not suffix)
     if path.is_dir() and not (path / "saved_model.pb").exists():
         raise ValueError(
             f"There is something else at the path. Received: path={str(path)!r}; choose another."
