@@ -3,6 +3,7 @@
 import warnings
 from collections import Counter
 
+import keras
 import numpy as np
 
 from keras_vit.ends import known_of_end
@@ -111,3 +112,31 @@ def check_outputs(model, data):
         loss = {name: head.loss for name, head in heads.items()}
         outputs = {name: head.output_shape[-1] for name, head in heads.items()}
     map_heads(check, problem, data.num_classes, loss, outputs)
+
+
+def check_numbers(loss, labels, output_shape):
+    """Raises a ValueError where a label is none of the classes of a model with so many outputs.
+
+    JAX and TensorFlow would train with it in silence. Looked at are the losses of this library and
+    Keras's sparse cross-entropy without `ignore_class`; what labels mean to others they know.
+    """
+    is_sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
+    is_sparse = loss == "sparse_categorical_crossentropy" or (
+        is_sparse and loss.get_config()["ignore_class"] is None
+    )
+    is_known = is_sparse or hasattr(loss, "per_example")  # a `ClassificationLoss`
+    is_one = isinstance(output_shape, tuple) and isinstance(output_shape[-1], int)
+    if not (is_known and is_one and getattr(labels, "is_fully_addressable", True)):
+        return
+    labels = keras.ops.convert_to_numpy(labels)
+    classes, wrong = max(output_shape[-1], 2), None  # one logit tells two classes
+    if labels.ndim == len(output_shape) and labels.shape[-1] != 1:
+        if labels.shape[-1] != classes:
+            wrong = f"{labels.shape[-1]} classes"
+    elif (outside := labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]).size:
+        wrong = str(outside.flat[0])
+    if wrong:
+        raise ValueError(
+            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model, or "
+            f"one value for each class. Received: {wrong}; give the model the data's num_classes."
+        )

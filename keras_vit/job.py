@@ -41,7 +41,8 @@ class Job:
         model: a published variant instead of the recipe's, such as `"B/16"`.
         weights: a checkpoint to begin from. Without a `model` or a variant of the recipe it
             decides the architecture.
-        freeze: patterns of layers that do not train, see `keras_vit.training.freeze`.
+        freeze: patterns of layers that do not train, see `keras_vit.training.freeze`; with `lora`
+            also those that it would train, such as the head.
         teacher: a model of the same classes to learn from, too: a checkpoint of any format that
             `keras_vit.from_checkpoint` reads, or a `.keras` file that gives logits. Hard labels
             and half of the loss, as in `keras_vit.training.Distiller`.
@@ -113,10 +114,10 @@ class Job:
             model = add_heads(model, train.num_classes, self.recipe.head_bias)
             model.reading = {head: PROBLEMS[each] for head, each in train.problem.items()}
         model.class_names = map_heads(lambda names: names and tuple(names), train.class_names)
-        if self.freeze:
-            print(training.freeze(model, self.freeze))
         if self.lora is not None:
             print(training.enable_lora(model, self.lora))
+        if self.freeze:
+            print(training.freeze(model, self.freeze))
         return model
 
     def compile(self, model):

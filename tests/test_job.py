@@ -36,3 +36,13 @@ def test_what_a_killed_job_leaves_is_of_one_job(tmp_path, monkeypatch):
         if killed_after.reached_the_end:
             break
     assert is_old is False and calls > 5
+
+
+@pytest.mark.any_backend
+def test_what_is_frozen_stays_so_beside_lora(tmp_path):
+    recipe = recipes.get("digits")
+    job = Job(recipe, str(tmp_path), weights="digits", freeze=("head", "block_0"), lora=2)
+    model = job.build(job.load("train"))
+    trained = {variable.path.rsplit("/", 1)[1] for variable in model.trainable_variables}
+    assert trained == {"lora_kernel_a", "lora_kernel_b"}
+    assert not any("block_0" in variable.path for variable in model.trainable_variables)

@@ -153,6 +153,12 @@ def load_npz(path, test_fraction, seed, problem=None):
             f"{path} must hold the arrays {expected}. Received: keys "
             f"{', '.join(sorted(arrays)) or 'none'}; rename them and save again"
         )
+    if others := sorted(set(arrays) - {*keys, "class_names"}):
+        warnings.warn(
+            f"Of {path} the arrays {', '.join(keys)} are read. Received: also {', '.join(others)}, "
+            "which are not.",
+            stacklevel=2,
+        )
     parts, problem = [], problem_of([arrays[key] for key in keys[1::2]], problem)
     for images, labels in zip(keys[::2], keys[1::2]):
         x, y = arrays[images], arrays[labels]

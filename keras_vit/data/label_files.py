@@ -111,7 +111,8 @@ def read_csv(path, problem):
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as CSV in UTF-8. Received: {error}") from error
     header = table[0] if table else []
-    named = header[1:] if header[:1] == [""] else header  # without the numbers that pandas writes
+    # Without the numbers that pandas writes, and names when it has read them again.
+    named = header[1:] if header[:1] in ([""], ["Unnamed: 0"]) else header
     of_files = next((name for name in header if name.lower() in _FILE), next(iter(named), None))
     split = next((name for name in header if name.lower() == "split"), None)
     columns = [name for name in named if name not in (of_files, split)]
@@ -177,6 +178,13 @@ def labels_in(columns, problem, path):
 
 def _one_column(cells, problem, path):
     """{file: name or list of names} of a column of text."""
+    if lists := {
+        file: cell for file, cell in cells.items() if cell[:1] == "[" and cell[-1:] == "]"
+    }:
+        raise ValueError(
+            f"Several labels of a file in {path} are separated by |, such as cat|dog, and no list "
+            f"of Python. Received: {some_of(lists)}; write '|'.join(labels), or a .json file"
+        )
     if problem == "single_label":
         return cells
     texts, separators = set(cells.values()), "|;, " if problem else "|;"

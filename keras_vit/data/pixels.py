@@ -98,8 +98,13 @@ def picture_of(image, channels):
     require(channels in (1, 3), rule, received=image.mode)
     is_deep = image.mode == "I" and image.format in ("PNG", "PPM")
     if is_deep or image.mode.startswith("I;16"):
-        # Pillow would clip 16 bits at 255 and leave the image nearly white.
-        pixels = np.asarray(image).astype(np.float32) / 257.0
+        # Pillow would clip 16 bits at 255 and leave the image nearly white. Of a TIFF with 12 bits
+        # it gives 0..4095, and it turns a negative (white is 0) of 8 bits only.
+        tags = getattr(image, "tag_v2", {})
+        bits = tags.get(TiffImagePlugin.BITSPERSAMPLE, (16,))[0]
+        pixels = np.asarray(image).astype(np.float32) * np.float32(255 / (2**bits - 1))
+        if tags.get(TiffImagePlugin.PHOTOMETRIC_INTERPRETATION) == 0:
+            pixels = 255 - pixels
         image = Image.fromarray((pixels + 0.5).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")

@@ -9,7 +9,7 @@ import warnings
 
 import keras
 
-from keras_vit.class_names import check_classes, check_outputs
+from keras_vit.class_names import check_classes, check_numbers, check_outputs
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.outputs import check_problem, reading_of_loss
@@ -90,7 +90,8 @@ class Trainer:
     """Keras's `fit`, `evaluate` and `predict` for a model of images with a `preprocessing`.
 
     Each call warns of values, in the first images that come, that the model can hardly want: of
-    arrays before anything runs, of all else where the first batch passes, which is read once.
+    arrays before anything runs, of all else where the first batch passes, which is read once. The
+    labels there, all of an array, must be among the model's classes.
     """
 
     def fit(self, x=None, *args, **kwargs):
@@ -98,13 +99,13 @@ class Trainer:
         check_classes(self, x, kwargs.get("validation_data"))
         check_outputs(self, x)
         compare_images(self, x, training=True)
-        with self._guarded("train", x):
+        with self._guarded("train", x, args[0] if args else kwargs.get("y")):
             return super().fit(x, *args, **kwargs)
 
     def evaluate(self, x=None, *args, **kwargs):
         check_classes(self, x)
         compare_images(self, x)
-        with self._guarded("test", x):
+        with self._guarded("test", x, args[0] if args else kwargs.get("y")):
             return super().evaluate(x, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
@@ -112,11 +113,11 @@ class Trainer:
             return super().predict(x, *args, **kwargs)
 
     def train_on_batch(self, x, *args, **kwargs):
-        with self._guarded("train", x):
+        with self._guarded("train", x, args[0] if args else kwargs.get("y")):
             return super().train_on_batch(x, *args, **kwargs)
 
     def test_on_batch(self, x, *args, **kwargs):
-        with self._guarded("test", x):
+        with self._guarded("test", x, args[0] if args else kwargs.get("y")):
             return super().test_on_batch(x, *args, **kwargs)
 
     def predict_on_batch(self, x):
@@ -124,10 +125,15 @@ class Trainer:
             return super().predict_on_batch(x)
 
     @contextlib.contextmanager
-    def _guarded(self, step, x):
+    def _guarded(self, step, x, y=None):
         with one_at_a_time(self, step), one_look(), keep_values_after_errors(self):
             look(self, step, x)
+            self._check_labels(y)
             yield
+
+    def _check_labels(self, y):
+        if getattr(y, "ndim", 0):
+            check_numbers(getattr(self, "loss", None), y, getattr(self, "output_shape", None))
 
     def make_train_function(self, force=False):
         self._make(super().make_train_function, force, step="train")
@@ -153,7 +159,10 @@ class Trainer:
         seen = _SEEN.get()
         if seen is not None and (id(self), step) not in seen:
             first, batches = _first_of(batches, self.steps_per_execution)
-            look(self, step, keras.utils.unpack_x_y_sample_weight(first)[0])
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(first)
+            look(self, step, x)
+            if step != "predict":
+                self._check_labels(y)
             seen.add((id(self), step))
         return function(*state, batches)
 

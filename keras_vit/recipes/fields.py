@@ -136,6 +136,9 @@ def check_fields(r):
         "weights and a number has none, and a loss that is not 'own'": (
             alone and r.class_weights and (r.problem != "single_label" or r.loss == "own")
         ),
+        "label_smoothing needs the loss 'softmax' or 'sigmoid', as others know no classes": (
+            alone and r.label_smoothing and r.loss not in ("softmax", "sigmoid")
+        ),
         "class_weights must be one for each of num_classes": (
             alone and r.class_weights and r.num_classes not in (None, len(r.class_weights))
         ),

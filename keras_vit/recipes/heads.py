@@ -46,6 +46,8 @@ def of_heads(recipe):
 
     def alone(*values):
         changes = {name: value for name, value in zip(BY_HEAD, values) if value is not None}
+        if changes.get("loss") == "squared" and not isinstance(recipe.label_smoothing, Mapping):
+            changes.pop("label_smoothing", None)  # that of all heads which have classes
         return dataclasses.replace(recipe, **{**usual, **changes}, loss_weights=())
 
     return map_heads(alone, *(getattr(recipe, name) for name in BY_HEAD))

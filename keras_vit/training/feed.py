@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import keras
 
+from keras_vit.class_names import check_numbers
 from keras_vit.heads import map_heads
-from keras_vit.training.losses import ClassificationLoss
 
 
 def batches(model, data, start, stop):
@@ -30,12 +30,11 @@ def batches(model, data, start, stop):
 def check_labels(model, batch):
     """Checks that a model has a class for each label, of each head.
 
-    That is known for losses of `keras_vit.training`; what labels mean to others is theirs to know.
+    That is known for the losses that `check_numbers` names.
     """
     labels, loss = keras.utils.unpack_x_y_sample_weight(batch)[1], model.loss
     if not isinstance(loss, Mapping):
-        if isinstance(loss, ClassificationLoss):
-            _check_labels(loss, labels, model.output_shape)
+        check_numbers(loss, labels, getattr(model, "output_shape", None))
     elif isinstance(outputs := getattr(model, "output", None), Mapping):
         if not isinstance(labels, Mapping) or not set(loss) <= set(labels):
             received = list(labels) if isinstance(labels, Mapping) else type(labels).__name__
@@ -43,21 +42,4 @@ def check_labels(model, batch):
                 f"Labels must be a dict {{head: labels}} of {', '.join(map(repr, loss))}. "
                 f"Received: {received}."
             )
-        map_heads(_check_labels, loss, labels, {head: x.shape for head, x in outputs.items()})
-
-
-def _check_labels(loss, labels, output_shape):
-    if not isinstance(loss, ClassificationLoss):
-        return
-    labels = keras.ops.convert_to_numpy(labels)
-    classes, wrong = max(output_shape[-1], 2), None  # one logit tells two classes
-    if labels.ndim == len(output_shape) and labels.shape[-1] != 1:
-        if labels.shape[-1] != classes:
-            wrong = f"{labels.shape[-1]} classes"
-    elif (outside := labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]).size:
-        wrong = repr(outside.flat[0])
-    if wrong:
-        raise ValueError(
-            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model, or "
-            f"one value for each class. Received: {wrong}; give the model the data's num_classes."
-        )
+        map_heads(check_numbers, loss, labels, {head: x.shape for head, x in outputs.items()})

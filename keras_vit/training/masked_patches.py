@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import check_choice
+from keras_vit.data.pixels import per_channel
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.position import small_normal
 from keras_vit.models import VisionTransformer
@@ -41,7 +42,8 @@ class MaskedPatchModel(MaskedImageModel):
             trained in place, up to and with `norm`; what follows is not saved with this model.
         target: `"mean_color"`, the paper's choice, `"colors_4x4"` or `"pixels"`; see `Target`.
         corrupted: share of the patches; the paper also tried 0.15.
-        value_range: the values of black and white in the images that the encoder takes.
+        value_range: the values of black and white in the images that the encoder takes; by default
+            those that `encoder.preprocessing`, which `fit` takes from a pipeline, makes of them.
         seed: optional integer for repeatable corruption.
 
     Raises:
@@ -56,16 +58,16 @@ class MaskedPatchModel(MaskedImageModel):
         encoder: VisionTransformer,
         target: str = "mean_color",
         corrupted: float = 0.5,
-        value_range: tuple[float, float] = (-1.0, 1.0),
+        value_range: tuple[float, float] | None = None,
         seed: int | None = None,
         name: str | None = None,
         **kwargs: Any,
     ):
-        low, high = map(float, value_range)
-        if not low < high:
+        if value_range is not None and not np.less(*value_range).all():
             raise ValueError(f"value_range must have black below white. Received: {value_range=}.")
-        config = {"target": target, "corrupted": corrupted, "value_range": (low, high)}
-        super().__init__(encoder, {**config, "seed": seed}, name, **kwargs)
+        config = {"target": target, "corrupted": corrupted, "seed": seed}
+        super().__init__(encoder, config, name, **kwargs)
+        self._value_range = value_range and tuple(np.array(value_range, "float64").tolist())
         v, policy = encoder.variant, encoder.dtype_policy
         self.target = Target(target, v.patch_size, encoder.channels)
         self.corruption = CorruptPatches(corrupted, seed, dtype=policy, name="corruption")
@@ -80,6 +82,18 @@ class MaskedPatchModel(MaskedImageModel):
             self.accuracy = keras.metrics.Mean(name="accuracy")
         self.built = True
 
+    @property
+    def value_range(self):
+        """(black, white): two numbers, or two lists of one number for each channel."""
+        if self._value_range is not None:
+            return self._value_range
+        mean, std = per_channel(self.preprocessing, self.encoder.channels)
+        black, white = (((level - mean) / std).tolist() for level in (0, 1))
+        return (black[0], white[0]) if len({*black}) == len({*white}) == 1 else (black, white)
+
+    def get_config(self):
+        return {**super().get_config(), "value_range": self.value_range}
+
     def call(self, images, training=False):
         images, encoder = self.encoder.check_images(images), self.patch_encoder
         # Eq. 1 as `patch_encoder` computes it, with the corruption right after E.
@@ -91,7 +105,7 @@ class MaskedPatchModel(MaskedImageModel):
         tokens = encoder.dropout(tokens, training=training)
         tokens = self.run_blocks(tokens, training)
         tokens = gather(tokens, positions + tokens.shape[1] - self.corruption.patches)
-        targets = self.target.values(self.pixels(images), self.config["value_range"])
+        targets = self.target.values(self.pixels(images), self.value_range)
         shape = (-1, self.corruption.count, *self.target.shape)
         predictions = ops.reshape(self.prediction(tokens), shape)
         targets = gather(targets, positions)
@@ -189,9 +203,11 @@ class Target:
         """
         if not self.is_color:
             return patches
-        (low, high), side, (p_h, p_w) = value_range, self.side, self.patch_size
+        side, (p_h, p_w) = self.side, self.patch_size
         count = patches.shape[1]
         x = ops.reshape(patches, (-1, count, side, p_h // side, side, p_w // side, self.channels))
+        dtype = keras.backend.standardize_dtype(x.dtype)
+        low, high = (ops.convert_to_tensor(level, dtype) for level in value_range)
         mean = (ops.mean(x, axis=(3, 5)) - low) / (high - low)
         levels = ops.clip(ops.floor(mean * 2**BITS), 0, 2**BITS - 1)
         # Sums of few whole numbers are exact in float32.

@@ -216,7 +216,9 @@ class Run:
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
         length = {"steps": progress.total_updates, "steps_per_epoch": progress.per_epoch}
-        data = {"batch_size": self.batch_size, "data": getattr(self.data, "settings", None) or {}}
+        data = {"batch_size": self.batch_size}
+        for name, each in (("data", self.data), ("validation", self.validation)):
+            data[name] = getattr(each, "settings", None) or {}
         self.settings = same_run.describe(self.model, settings=self.settings, **length, **data)
         if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)

@@ -16,6 +16,7 @@ from keras_vit.writing import output_place, write_text
 
 # Settings that earlier versions did not have, so that their runs do not name them.
 _NEW_SETTINGS = ("settings.recipe.keep_best", "settings.lora", "data.class_names", "data.labels")
+_NEW_SETTINGS += ("validation.",)  # the best weights would be chosen by figures of two sets
 # What describes code, where versions have other names for the same computation. Earlier ones
 # described a `model` by the attributes of each of its layers, this one `layers` by their configs.
 _OF_CODE = ("model", "layers", "optimizer", "learning_rate", "loss")
@@ -48,7 +49,7 @@ def check_same_run(output, saved, present):
     def differs(name):
         if name in saved and name in present:
             return saved[name] != present[name]
-        if name in present and name in _NEW_SETTINGS:
+        if name in present and name.startswith(_NEW_SETTINGS):
             return False
         # A version may have names that another has not: of its code, and of settings that are off.
         is_on = saved.get(name) or present.get(name)

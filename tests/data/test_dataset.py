@@ -167,3 +167,11 @@ def test_archives_that_claim_more_than_they_hold_are_refused(tmp_path):
         with zipfile.ZipFile(tmp_path / "claims.npz", "w") as archive:
             archive.writestr("x.npy", header.getvalue())
         refuses(r"claims\.npz cannot be read as a \.npz", load, tmp_path / "claims.npz")
+
+
+def test_arrays_of_an_archive_that_are_not_read_are_named(tmp_path):
+    images, labels = np.zeros((4, 6, 6, 1), np.uint8), np.array([0, 1, 0, 1])
+    arrays = {"x_train": images, "y_train": labels, "x_test": images, "y_test": labels}
+    np.savez(tmp_path / "a.npz", **arrays, x_val=images, sample_weight=labels)
+    with pytest.warns(UserWarning, match=r"Received: also sample_weight, x_val"):
+        load(tmp_path / "a.npz")

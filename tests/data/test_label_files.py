@@ -47,6 +47,7 @@ def test_the_forms_of_several_labels(tmp_path, form):
         ([("id", "cat", "dog"), ("a", 0, 1), ("b", 1, 0)], "multi_label", 2, [[0, 1], [1, 0]]),
         ([("id", "ill"), ("a", "True"), ("b", "False")], "multi_label", ("ill",), [[1], [0]]),
         ([("id", "age"), ("a", 31), ("b", 2.5)], "regression", ("age",), [31, 2.5]),
+        ([("Unnamed: 0", "id", "age"), (0, "a", 31), (1, "b", 2)], "regression", ("age",), [31, 2]),
         ([("id", "x", "y"), ("a", 0, 1), ("b", -1, 0.5)], "regression", 2, [[0, 1], [-1, 0.5]]),
     ],
 )
@@ -88,6 +89,11 @@ def test_a_mapping_of_numbers_classes_or_values():
         ("file,age\na,nan\nb,0", "regression", "a finite number, .*nan for 'a'"),
         ("file,label\na,cat\nb,", None, "must have one label, or say .*'' for 'b'"),
         ("file,label\na,cat\na,dog", None, r"each file once.*separated by \|.*'a' again in row 3"),
+        (
+            "file,tags\na,\"['cat', 'dog']\"\nb,[]",
+            "multi_label",
+            r"separated by \|.*for 'a', '\[\]'",
+        ),
         ("file,label\na,cat\nb,dog,1", None, r"the 2 cells of the first. Received: 3 in row 3"),
         ("a.png,cat\nb.png,dog", None, r"begin with a row of different names.*'a.png', 'cat'"),
         ("file\na\nb", None, "begin with a row of different names"),

@@ -218,6 +218,24 @@ FILES = {
 }
 
 
+@pytest.mark.any_backend
+@pytest.mark.parametrize("bits, is_negative", [(12, False), (16, False), (16, True)])
+def test_deep_tiffs_reach_from_black_to_white(tmp_path, bits, is_negative):
+    """12 bits in bytes of their own, and images whose white is 0, as X-rays have them."""
+    shades = np.linspace(0, 1, 8)[None].repeat(2, axis=0)
+    levels = ((1 - shades if is_negative else shades) * (2**bits - 1)).round().astype("<u2")
+    binary = np.unpackbits(levels.astype(">u2").view("u1").reshape(2, 8, 2), axis=-1)
+    packed = np.packbits(binary[..., 16 - bits :].reshape(2, -1)) if bits == 12 else levels
+    tags = {256: 8, 257: 2, 258: bits, 259: 1, 262: 1 - is_negative, 273: 122, 277: 1, 278: 2}
+    tags[279] = packed.nbytes
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    path = tmp_path / "deep.tif"
+    header = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    path.write_bytes(header + entries + bytes(4) + packed.tobytes())
+    pixels = pixels_of(path, 1)[:, :, 0]
+    np.testing.assert_array_equal(pixels, (shades * 255).round())
+
+
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of Pillow, about damaged EXIF data
 def test_the_pixels_of_a_file_are_the_same_everywhere(tmp_path, kind):

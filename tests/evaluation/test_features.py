@@ -130,3 +130,12 @@ def test_what_has_no_features():
             return x
 
     refuses(r"graph of a Functional.*Received: Subclassed", features, Subclassed(), error=TypeError)
+
+
+@pytest.mark.any_backend
+def test_images_that_a_pipeline_augments_are_warned_of():
+    pixels, labels = np.zeros((6, 16, 16, 3), np.uint8), np.arange(6) % 3
+    recipe = keras_vit.recipes.own_images(6, 3).replace(image_size=16).scale(2)
+    train = keras_vit.data.pipeline((pixels, labels), recipe)
+    with pytest.warns(UserWarning, match=r"augmented.*training=False.*Received: Pipeline"):
+        extract_features(tiny_vit(), train)

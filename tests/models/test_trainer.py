@@ -16,7 +16,15 @@ from keras_vit import training
 from keras_vit.evaluation import evaluate
 from keras_vit.inspection import attention_maps, position_similarity
 from keras_vit.preprocessing import Preprocessing
-from tests.support import BACKEND, images, randomize, slow_unless_torch, tiny_vit, to_numpy
+from tests.support import (
+    BACKEND,
+    images,
+    randomize,
+    refuses,
+    slow_unless_torch,
+    tiny_vit,
+    to_numpy,
+)
 
 IMAGES, LABELS = images((12, 16, 16, 3)), np.arange(12) % 3
 PIXELS = 127.5 * IMAGES + 127.5
@@ -183,6 +191,32 @@ def test_models_around_a_model_look_as_it_does():
         with warned() as files:
             model.fit(generator(PIXELS), verbose=0)
         assert files == ["test_trainer.py"]
+
+
+@pytest.mark.parametrize("form", ["array", "generator", "dataset"])
+@pytest.mark.parametrize("shift", [-1, 1])
+@pytest.mark.parametrize("loss", ["own", "keras"])
+def test_labels_that_are_numbers_of_no_class_are_refused(form, shift, loss):
+    """JAX and TensorFlow would train with them in silence."""
+    model = tiny_vit()
+    keras_loss = keras.losses.SparseCategoricalCrossentropy
+    model.compile("sgd", training.SoftmaxLoss() if loss == "own" else keras_loss(from_logits=True))
+    labels = LABELS + shift
+
+    class Labelled(Batches):
+        def __getitem__(self, index):
+            return IMAGES[index * 4 : index * 4 + 4], labels[index * 4 : index * 4 + 4]
+
+    data = {
+        "array": (IMAGES, labels),
+        "generator": ((each for each in [(IMAGES, labels)]),),
+        "dataset": (Labelled(IMAGES),),
+    }[form]
+    call = model.evaluate if form == "array" else model.fit
+    refuses(rf"from 0 to 2.*Received: {3 if shift == 1 else -1}", call, *data, verbose=0)
+    ignoring = keras_loss(from_logits=True, ignore_class=-1)
+    model.compile("sgd", ignoring)
+    model.fit(IMAGES, np.where(LABELS == 2, -1, LABELS), verbose=0)
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -236,3 +236,7 @@ def test_recipes_of_other_problems():
     assert recipe.replace(loss="sigmoid").for_problem("single_label").loss == "sigmoid"
     assert type(recipe).from_dict(several.to_dict()) == several
     refuses(r"problem and loss must fit.*for_problem", recipe.replace, problem="multi_label")
+    refuses("label_smoothing needs the loss .*0.1", values.replace, label_smoothing=0.1)
+    heads = recipe.for_problem({"kind": "single_label", "age": "regression"})
+    losses = heads.replace(label_smoothing=0.1).make_loss()  # of the head that has classes
+    assert losses["kind"].label_smoothing == 0.1

@@ -35,6 +35,7 @@ def test_what_another_version_names_otherwise_makes_no_other_run():
         "settings.lora": 4,
         "data.class_names": '["cat"]',
         "data.labels": "sha256 1",
+        "validation.labels": "sha256 1",
     }
     same_run.check_same_run("run", {"layers.0.depth": 1, "model.0.depth": 2}, here)
     for there in (
@@ -42,6 +43,8 @@ def test_what_another_version_names_otherwise_makes_no_other_run():
         {"layers.0.depth": 2},
         {"settings.lora": 2},
         {"data.labels": ""},
+        {"validation.labels": ""},
+        {"validation.other": 1},
     ):
         with pytest.raises(ValueError, match="there"):
             same_run.check_same_run("run", there, here)
