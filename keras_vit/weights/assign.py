@@ -73,12 +73,14 @@ def fitting_plan(model, checkpoint, variables, fresh_head=False, advice=FITTING)
     plan = make_plan(checkpoint.arrays, variables, fresh_head=fresh_head)
     if not plan.fits:
         raise _misfit(plan, model, checkpoint, advice)
-    strange = [
-        checkpoint.origin[path]
-        for path, value in plan.values.items()
-        if value.dtype.kind not in "fiub" or not np.isfinite(value).all()
-    ]
-    if strange:
+    named = lambda is_so: [checkpoint.origin[p] for p, v in plan.values.items() if is_so(v)]  # noqa: E731
+    if whole := named(lambda value: value.dtype.kind in "iub"):
+        raise CheckpointError(
+            f"The checkpoint {checkpoint.path!r} has whole numbers as weights in "
+            f"{shortened(whole)}; nothing was loaded. It was quantised, and what its numbers stand "
+            "for is not in them: take the weights as they were before."
+        )
+    if strange := named(lambda v: v.dtype.kind != "f" or not np.isfinite(v).all()):
         raise CheckpointError(
             f"The checkpoint {checkpoint.path!r} has NaN or infinite values in "
             f"{shortened(strange)}, as they are or in the precision of the model; nothing was "

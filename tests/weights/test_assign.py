@@ -63,6 +63,17 @@ def test_what_does_not_fit_is_named_by_side():
     assert half.missing == ("head/bias",), "half a head is damage"
 
 
+@pytest.mark.parametrize("dtype", ["int8", "bool"])
+def test_whole_numbers_are_no_weights(tmp_path, dtype):
+    """Quantised weights without their scales, which were taken for the weights themselves."""
+    arrays = dict(np.load(CHECKPOINT))
+    name = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
+    arrays[name] = (20 * arrays[name]).astype(dtype)
+    np.savez(tmp_path / "quantised.npz", **arrays)
+    with pytest.raises(keras_vit.CheckpointError, match=r"whole numbers as weights.*Dense_0"):
+        keras_vit.from_checkpoint(tmp_path / "quantised.npz")
+
+
 def test_a_commit_that_is_not_reached_changes_nothing(monkeypatch):
     model = randomize(tiny_vit(image_size=32, width=48, depth=3, num_heads=4, mlp_dim=96))
     before, preprocessing = values(model), model.preprocessing

@@ -155,9 +155,7 @@ def test_what_a_config_of_open_clip_says(tmp_path):
     assert (v.epsilon, v.gelu, v.pool, v.norm_after_pool) == (1e-3, "tanh", "mean", True)
     assert (facts.mean[0], facts.resize, facts.interpolation) == (0.4, "squash", "bilinear")
     assert "logit_scale" in model.load_report.ignored
-    config["preprocess_cfg"]["resize_mode"] = (
-        "longest"  # with borders
-    )
+    config["preprocess_cfg"]["resize_mode"] = "longest"  # with borders
     bordered = keras_vit.from_checkpoint(
         saved(tmp_path / "b", arrays_of("tower_open_clip"), config)
     )
