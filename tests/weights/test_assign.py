@@ -1,6 +1,8 @@
 """A plan says where each array goes, and changes nothing; a commit changes all or nothing."""
 
+import re
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.weights import assign
 from tests.support import ORACLES, assert_same, randomize, tiny_vit, values
+from tests.weights.test_save import FORMATS, model_of
 
 pytestmark = pytest.mark.any_backend
 
@@ -82,3 +85,29 @@ def test_a_commit_that_is_not_reached_changes_nothing(monkeypatch):
         keras_vit.load_weights(model, CHECKPOINT)
     assert_same(values(model), before)
     assert model.preprocessing is preprocessing and not hasattr(model, "load_report")
+
+
+@pytest.mark.parametrize("format", ["google", "timm"])
+def test_records_that_weights_replace_are_named(tmp_path, format):
+    """What was set before the weights came was gone, or another, without a word."""
+    source = model_of({})
+    if format == "timm":
+        source.reading, source.class_names = "softmax", ("bird", "cat", "dog")
+    path = keras_vit.save_weights(source, tmp_path / FORMATS[format])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        keras_vit.load_weights(model_of({}), path)  # a new model, which says nothing
+    assert "comes with the weights" not in " ".join(str(each.message) for each in told)
+    model = model_of({})
+    model.class_names, model.reading = ("oak", "elm", "fir"), "sigmoid"
+    model.preprocessing = keras_vit.preprocessing.CLIP
+    with pytest.warns(UserWarning, match="comes with the weights") as told:
+        keras_vit.load_weights(model, path)
+    named = {word for each in told for word in re.findall(r"^model\.(\w+)", str(each.message))}
+    kept = {"reading"} if format == "google" else set()  # the file has none
+    assert named == {"preprocessing", "class_names", "reading"} - kept
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # the head, and what belongs to it, is kept
+        model = model_of({})
+        model.class_names, model.reading = ("oak", "elm", "fir"), "sigmoid"
+        keras_vit.load_weights(model, path, fresh_head=True)
