@@ -178,13 +178,9 @@ def labels_in(columns, problem, path):
 
 def _one_column(cells, problem, path):
     """{file: name or list of names} of a column of text."""
-    if lists := {
-        file: cell for file, cell in cells.items() if cell[:1] == "[" and cell[-1:] == "]"
-    }:
-        raise ValueError(
-            f"Several labels of a file in {path} are separated by |, such as cat|dog, and no list "
-            f"of Python. Received: {some_of(lists)}; write '|'.join(labels), or a .json file"
-        )
+    lists = [file for file, cell in cells.items() if cell[:1] == "[" and cell[-1:] == "]"]
+    rule = f"Several labels of a file in {path} are separated by |, such as cat|dog, and no list of"
+    refuse(lists, f"{rule} Python; write '|'.join(labels), or a .json file", cells)
     if problem == "single_label":
         return cells
     texts, separators = set(cells.values()), "|;, " if problem else "|;"

@@ -167,10 +167,12 @@ def reading_and_names(model, class_names=None, reading=None, from_logits="auto")
     if getattr(model, "num_classes", None) == 0 or not (
         isinstance(shape, tuple) and len(shape) == 2 and shape[1] is not None
     ):
+        advice = "build it with num_classes, and with a pool other than None"
+        if shape is None:  # a subclass
+            advice = "make a graph of it, keras.Model(images, model(images)) of a keras.Input"
         raise ValueError(
-            "The model must give outputs of shape (batch, classes): build it with num_classes, and "
-            f"with a pool other than None. Received: output shape {shape}, "
-            f"num_classes={getattr(model, 'num_classes', None)}"
+            f"The model must give outputs of shape (batch, classes): {advice}. Received: output "
+            f"shape {shape}, num_classes={getattr(model, 'num_classes', None)}"
         )
     reading = reading_of(model, reading, from_logits)
     counts = reading.counts(shape[1])  # of names that fit, the usual first

@@ -80,8 +80,10 @@ def resize(
     arrays = {w.path: keras.ops.convert_to_numpy(w) for w in model.weights}
     method = interpolation or v.interpolation
     arrays |= resize_positions(arrays, model.grid, grid, v.learned_tokens, method)
-    kernel = arrays[PROJECTION]
-    arrays[PROJECTION] = resize_patches(kernel, v.patch_size, patch, patch_interpolation)
+    if patch != v.patch_size:
+        kernel = model.get_layer("patch_encoder").projection.exact_kernel
+        kernel = keras.ops.convert_to_numpy(kernel)
+        arrays[PROJECTION] = resize_patches(kernel, v.patch_size, patch, patch_interpolation)
     for variable in resized.weights:
         variable.assign(arrays[variable.path])
     return resized

@@ -9,7 +9,6 @@ import hashlib
 import pathlib
 import re
 
-from keras_vit.checks import marked
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
@@ -243,15 +242,12 @@ def _settings(about):
 
 def _what_the_file_lacks(model, file):
     """Arguments of `from_checkpoint`, lines after it, and a remark, for what a file cannot say."""
-    read, given = read_back(open_checkpoint(file), model)
+    read, given, otherwise = read_back(open_checkpoint(file), model)
     remark = "The file alone does not say all of its architecture.\n\n"
     if read is None:
         return [], [], remark + "Give the arguments above that the error asks for.\n\n"
     remark = remark if given else ""
-    compared = [*marked(type(model.variant), "compared"), "image_size"]
-    fields = {**dataclasses.asdict(model.variant), "image_size": model.image_size}
-    given |= {n: fields[n] for n in compared if read.arguments.get(n, fields[n]) != fields[n]}
-    lines = []
+    given, lines = given | otherwise, []
     for name, (value, _) in differences(model, read).items():
         few = name != "class_names" or len(value) <= MOST_NAMES
         value = f"keras_vit.{value!r}" if name == "preprocessing" else repr(value if few else "...")

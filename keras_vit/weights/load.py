@@ -21,6 +21,7 @@ from keras_vit.models import BiT, VisionTransformer, resize_weights
 from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS
 from keras_vit.weights import readers
 from keras_vit.weights.architecture import ROOT
@@ -80,7 +81,17 @@ def load_weights(
     checkpoint = fit_to_model(
         checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
     )
+    records = ("preprocessing", "reading", "class_names")
+    before = {name: getattr(model, name) for name in records}
     report = assign(model, checkpoint, fresh_head=fresh_head)
+    for name, value in before.items():
+        new = getattr(model, name)
+        if value not in (None, Preprocessing(), new):
+            warnings.warn(
+                f"model.{name} comes with the weights. Received: {value!s:.200} before, now "
+                f"{new!s:.200}; set it again if it still holds.",
+                stacklevel=2,
+            )
     if report.differs:
         warnings.warn(
             f"The model computes something else than its weights:\n{report}", stacklevel=2

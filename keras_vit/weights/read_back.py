@@ -1,30 +1,38 @@
-"""Reads what was written of a model, and tells what of its images and outputs is lost there."""
+"""Reads what was written of a model, and tells what of it is lost there."""
 
 import dataclasses
 import json
 import warnings
 
+from keras_vit.checks import marked
 from keras_vit.preprocessing import BY_PILLOW, Preprocessing
 from keras_vit.weights.files import Contents
 from keras_vit.weights.load import read_contents
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.safety import CheckpointError
 
 
 def read_back(contents, model):
-    """The checkpoint in the `Contents` written of a model, and the arguments that it asks for.
+    """The checkpoint in the `Contents` written of a model, and two dicts of arguments.
 
-    Of these as few are given as the file needs: no checkpoint where it asks for others yet.
+    The first are those that the file asks for, as few as it needs: no checkpoint where it asks for
+    others yet. The second are those that a reader takes otherwise, unasked.
     """
     v = model.variant
-    fields = {**dataclasses.asdict(v), "image_size": model.image_size}
+    values = {**vars(v), "image_size": model.image_size}
+    fields = {**values, **dataclasses.asdict(v)}
     unusual = [f.name for f in dataclasses.fields(v) if getattr(v, f.name) != f.default]
     for names in ([], ["image_size"], ["image_size", *unusual]):
         given = {name: fields[name] for name in names}
         try:
-            return read_contents(contents, given), given
+            read = read_contents(contents, given)
         except CheckpointError:  # which asks for what is not in the file
             continue
-    return None, {}
+        compared = {*marked(type(v), "compared"), "image_size"} & {*read.arguments}
+        compared -= {"position"} if POSITION in read.arrays else set()  # as the table that it adds
+        changed = [n for n in fields if n in compared and read.arguments[n] != values[n]]
+        return read, given, {name: fields[name] for name in changed}
+    return None, {}, {}
 
 
 def differences(model, checkpoint):
@@ -49,12 +57,21 @@ def differences(model, checkpoint):
 
 
 def warn_of_changes(model, path, arrays, beside, format):
-    """Warns of what the files written say otherwise of images and outputs than the model."""
+    """Warns of what a reader of the files written takes otherwise than the model has it."""
     configs = (beside.get(name, {}) for name in ("config.json", "preprocessor_config.json"))
     written = Contents(path, arrays, *map(json.loads, map(json.dumps, configs)))
-    checkpoint, _ = read_back(written, model)
+    checkpoint, _, otherwise = read_back(written, model)
     if checkpoint is None:
         return
+    if otherwise:
+        lost = (f"{n}={x!r} (read as {checkpoint.arguments[n]!r})" for n, x in otherwise.items())
+        call = ", ".join(f"{name}={value!r}" for name, value in otherwise.items())
+        warnings.warn(
+            f"A file in the format {format!r} does not say all of the architecture of "
+            f"{model.name!r}. Received: {', '.join(lost)}; open it as "
+            f"keras_vit.from_checkpoint({path.name!r}, {call}).",
+            stacklevel=3,
+        )
     pairs = differences(model, checkpoint)
     pairs.pop("class_names", None)
     is_new = not model.weights_from and getattr(model, "optimizer", None) is None

@@ -71,6 +71,9 @@ def test_what_needs_exact_kernels_is_refused(tmp_path):
     assert 0 < error < 0.05 * largest(exact)
     with pytest.raises(ValueError, match=r"quantised to int8.*before `quantize`"):
         inspection.filter_components(model, 2)
+    with pytest.raises(ValueError, match=r"quantised to int8.*before `quantize`"):
+        keras_vit.resize(model, patch_size=4)
+    assert keras_vit.resize(model, image_size=32, patch_size=8).image_size == (32, 32)
     for path in ("model.npz", "model.safetensors", "folder"):
         with pytest.raises(ValueError, match=r"no place for: quantised layers.*model\.save"):
             keras_vit.save_weights(model, tmp_path / path)

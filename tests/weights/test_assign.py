@@ -1,7 +1,9 @@
 """Every array and every variable has its place, or nothing changes."""
 
 import dataclasses
+import re
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.model_arguments import Arguments
 from tests.support import ORACLES, assert_same, randomize, refuses, tiny_vit, values
+from tests.weights.test_save import FORMATS, model_of
 
 pytestmark = pytest.mark.any_backend
 
@@ -83,6 +86,17 @@ def test_what_does_not_fit_is_named_by_side():
     refuses(r"model only: \['head/bias'\]", given, half, SHAPES)  # half a head is damage
 
 
+@pytest.mark.parametrize("dtype", ["int8", "bool"])
+def test_whole_numbers_are_no_weights(tmp_path, dtype):
+    """Quantised weights without their scales, which were taken for the weights themselves."""
+    arrays = dict(np.load(CHECKPOINT))
+    name = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
+    arrays[name] = (20 * arrays[name]).astype(dtype)
+    np.savez(tmp_path / "quantised.npz", **arrays)
+    with pytest.raises(keras_vit.CheckpointError, match=r"whole numbers as weights.*Dense_0"):
+        keras_vit.from_checkpoint(tmp_path / "quantised.npz")
+
+
 def test_what_is_not_finite_changes_nothing(monkeypatch):
     model = randomize(tiny_vit(image_size=32, width=48, depth=3, num_heads=4, mlp_dim=96))
     before, preprocessing = values(model), model.preprocessing
@@ -91,3 +105,29 @@ def test_what_is_not_finite_changes_nothing(monkeypatch):
         keras_vit.load_weights(model, CHECKPOINT)
     assert_same(values(model), before)
     assert model.preprocessing is preprocessing and not hasattr(model, "load_report")
+
+
+@pytest.mark.parametrize("format", ["google", "timm"])
+def test_records_that_weights_replace_are_named(tmp_path, format):
+    """What was set before the weights came was gone, or another, without a word."""
+    source = model_of({})
+    if format == "timm":
+        source.reading, source.class_names = "softmax", ("bird", "cat", "dog")
+    path = keras_vit.save_weights(source, tmp_path / FORMATS[format])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        keras_vit.load_weights(model_of({}), path)  # a new model, which says nothing
+    assert "comes with the weights" not in " ".join(str(each.message) for each in told)
+    model = model_of({})
+    model.class_names, model.reading = ("oak", "elm", "fir"), "sigmoid"
+    model.preprocessing = keras_vit.preprocessing.CLIP
+    with pytest.warns(UserWarning, match="comes with the weights") as told:
+        keras_vit.load_weights(model, path)
+    named = {word for each in told for word in re.findall(r"^model\.(\w+)", str(each.message))}
+    kept = {"reading"} if format == "google" else set()  # the file has none
+    assert named == {"preprocessing", "class_names", "reading"} - kept
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # the head, and what belongs to it, is kept
+        model = model_of({})
+        model.class_names, model.reading = ("oak", "elm", "fir"), "sigmoid"
+        keras_vit.load_weights(model, path, fresh_head=True)

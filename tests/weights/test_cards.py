@@ -165,9 +165,11 @@ def test_a_local_file_is_named_without_its_folder(model, tmp_path):
     assert "secret" not in str(card)
 
 
-def test_what_the_file_lacks_is_in_the_code(model, tmp_path):
-    """The lines of the card, executed, give the model back."""
-    odd = randomize(tiny_vit(image_size=(16, 24), epsilon=1e-5, pool=None, num_classes=0))
+@pytest.mark.parametrize("position", ["learned_1d", "sincos_2d", "learned_2d"])
+def test_what_the_file_lacks_is_in_the_code(tmp_path, position):
+    """The lines of the card, executed, give the model back; positions are a table in any file."""
+    options = {"epsilon": 1e-5, "pool": None, "num_classes": 0, "position": position}
+    odd = randomize(tiny_vit(image_size=(16, 24), **options))
     odd.preprocessing = keras_vit.preprocessing.TIMM
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the epsilon

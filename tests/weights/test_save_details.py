@@ -141,6 +141,27 @@ def test_what_a_format_cannot_say_of_pixels_and_outputs(tmp_path, name, format):
     assert np.allclose(received, expected, atol=1e-5) == (not told)
 
 
+@pytest.mark.parametrize(
+    "format, options, text",
+    [
+        ("google", {"pool": None}, r"pool=None \(read as 'token'\).*'model\.npz', pool=None\)"),
+        ("huggingface", {"pool": None, "num_classes": 0}, r"pool=None \(read as 'token'\)"),
+        ("timm", {"pool": None}, None),
+        ("google", {"position": "sincos_2d", "pool": "mean"}, None),  # written as a table
+    ],
+)
+def test_architecture_that_a_format_cannot_say(tmp_path, format, options, text):
+    """A file of a model that gives all tokens opened as one that pools them, without a word."""
+    model = tiny_vit(gelu="tanh" if format == "google" else "erf", **options)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        path = keras_vit.save_weights(model, tmp_path / FORMATS[format], force=True)
+    told = [str(each.message) for each in told if "all of the arch" in str(each.message)]
+    assert len(told) == bool(text) and re.search(text or "", *told or [""])
+    copy = keras_vit.from_checkpoint(path, num_heads=2, **({"pool": None} if text else {}))
+    assert copy.output_shape == model.output_shape
+
+
 @pytest.mark.any_backend
 def test_the_default_of_a_new_model_is_no_loss(tmp_path, recwarn):
     model = model_of({})
