@@ -191,6 +191,6 @@ def read_json(path):
         return {}
     with opening(path, "JSON, beside the checkpoint"):
         require(path.stat().st_size <= MAX_HEADER, f"it is larger than {MAX_HEADER} bytes")
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8-sig"))  # some editors of Windows begin with it
         require(isinstance(content, dict), "it holds no names and values")
         return content

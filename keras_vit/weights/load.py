@@ -174,11 +174,24 @@ def read_contents(contents, model_arguments, prefix=None):
         )
         check_architecture(checkpoint)
         checkpoint.reading = reading_of_config(contents.config) or checkpoint.reading
+        checkpoint.ignored = (*_unfit_names(checkpoint, contents.config), *checkpoint.ignored)
     model.restore_names(checkpoint, contents.arrays)  # those of the file, for the report
     if contents.adapted is not None:
         checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
     checkpoint.path = str(path)
     return checkpoint
+
+
+def _unfit_names(checkpoint, config):
+    """A text for names of classes in a config that are not those of the head, for the report."""
+    names = config.get("label_names") or config.get("id2label")
+    count = checkpoint.arguments.get("num_classes")
+    if checkpoint.class_names or not count or not isinstance(names, (list, dict)):
+        return ()
+    listed = [*names.values()] if isinstance(names, dict) else names
+    if all(re.fullmatch(r"LABEL_\d+", str(name)) for name in listed):  # transformers' placeholders
+        return ()
+    return (f"{len(listed)} names of classes in its config, which are not of the {count} outputs",)
 
 
 def computed_positions(variant):

@@ -199,6 +199,8 @@ def _obstacles(model, format):
         hard.append("folded kernels, which would be standardised twice")
     if any(variable.name == "kernel_scale" for variable in model.weights):
         hard.append("quantised layers, for which model.save(...) is")
+    if any("lora_kernel" in variable.path for variable in model.weights):
+        hard.append("LoRA, which keras_vit.training.merge_lora(model) adds to the kernels")
     return hard + family.not_storable(model), family.not_computable(model)
 
 

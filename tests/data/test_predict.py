@@ -117,9 +117,8 @@ def test_vision_transformer():
     )
     with pytest.raises(ValueError, match=r"build it with num_classes.*Received: .*num_classes=0"):
         predict(VisionTransformer(image_size=8, num_classes=0, **sizes), plain(9))
-    with pytest.raises(ValueError, match=r"pool other than None. Received.*\(None, 1, 2\)"):
-        tokens = {"pool": None, "class_token": False}
-        predict(VisionTransformer(image_size=8, num_classes=2, **tokens, **sizes), plain(9))
+    with pytest.raises(ValueError, match=r"pool other than None. Received.*\(None, 4, 3\)"):
+        predict(tiny_vit(pool=None, class_token=False), plain(9))
 
 
 def fresh(model, **attributes):
@@ -270,7 +269,7 @@ def test_members_of_an_ensemble_and_outputs_with_names(model):
         member.get_layer("head").bias.assign([3.0, 3.0, -3.0])
     expected = {one.index: one.probability for one in predict(members[0], image)[0]}
     outputs = [member(x) for member in members]
-    for end in (keras.layers.Average()(outputs), keras.ops.mean(keras.ops.stack(outputs), axis=0)):
+    for end in (keras.layers.Average()(outputs), keras.ops.mean(keras.ops.stack(outputs), 0)):
         for model in (keras.Model(x, end), keras.Model(x, {"classes": end})):
             model.preprocessing = GOOGLE
             found = {one.index: one.probability for one in predict(model, image)[0]}
@@ -278,6 +277,17 @@ def test_members_of_an_ensemble_and_outputs_with_names(model):
     parts = [keras.layers.Activation("sigmoid")(output) for output in outputs]
     joined = reading_of(keras.Model(x, keras.layers.Concatenate()(parts)))
     assert (joined.name, joined.applied) == ("sigmoid", True)
+
+
+def test_a_subclass_is_told_what_makes_it_predict():
+    class Around(keras.Model):
+        def call(self, x):
+            return self.vit(x)
+
+    model, x = Around(), keras.Input((16, 16, 3))
+    model.vit = tiny_vit()
+    refuses(r"make a graph of it, keras\.Model.*shape None", predict, model, plain(9))
+    assert predict(keras.Model(x, model(x)), plain(9)) == predict(model.vit, plain(9))
 
 
 @any_backend

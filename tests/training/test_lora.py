@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import training
 from keras_vit.training.freeze import paths
 from keras_vit.training.lora import adapted_layers
@@ -193,6 +194,7 @@ def test_wrong_calls_leave_the_model_as_it_is(tmp_path):
         refuses(r"has no LoRA.*enable_lora first", call, model)
     training.enable_lora(model, 1)
     refuses(r"once.*rank 1; merge_lora", training.enable_lora, model, 1)
+    refuses(r"LoRA, which.*merge_lora", keras_vit.save_weights, model, tmp_path / "x.npz")
 
 
 def test_files_that_do_not_fit(tmp_path):

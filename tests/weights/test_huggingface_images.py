@@ -175,6 +175,21 @@ def test_a_recipe_is_written_for_a_processor_that_has_it(facts, kind):
     assert preprocessing_of(written) == (model.preprocessing, ())
 
 
+@pytest.mark.parametrize(
+    "labels, text",
+    [("ab", "2 names of classes"), ("1abc", "4 names"), (["LABEL_0", "LABEL_1"], None)],
+)
+def test_names_that_are_not_those_of_the_outputs(tmp_path, labels, text):
+    keras_vit.save_weights(tiny_vit(gelu="erf"), tmp_path / "model", force=True)
+    path = tmp_path / "model" / "config.json"
+    id2label = {str(index): label for index, label in enumerate(labels)}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "id2label": id2label}))
+    model = keras_vit.from_checkpoint(path.parent)
+    ignored = [each for each in model.load_report.ignored if "names of classes" in each]
+    assert model.class_names is None and bool(ignored) == bool(text)
+    assert not text or text in ignored[0]
+
+
 def test_numbers_that_no_processor_has():
     for processor in ({"image_std": [0, 0, 0]}, {"size": [1, 2, 3]}, {"rescale_factor": 0}):
         with pytest.raises(keras_vit.CheckpointError, match="no image processor has"):

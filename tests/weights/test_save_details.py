@@ -74,8 +74,10 @@ def test_label_names_of_timm(tmp_path, case):
     config, count = folder / "config.json", keras_vit.from_checkpoint(folder).num_classes
     said, names = json.loads(config.read_text()), [f"class {i}" for i in range(count)]
     for found, read in ((names, tuple(names)), (names[1:], None), ({"1": "class 1"}, None)):
-        config.write_text(json.dumps({**said, "label_names": found}))
-        assert keras_vit.from_checkpoint(folder).class_names == read
+        config.write_text(json.dumps({**said, "label_names": found}), "utf-8-sig")
+        model = keras_vit.from_checkpoint(folder)
+        assert model.class_names == read
+        assert ("names of classes" in str(model.load_report)) == (read is None)
 
 
 BY_PILLOW = {"interpolation": "bicubic", "library": "pillow"}
