@@ -2,6 +2,7 @@
 
 import warnings
 from collections import Counter
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -114,6 +115,20 @@ def check_outputs(model, data):
     map_heads(check, problem, data.num_classes, loss, outputs)
 
 
+def check_labels(model, labels):
+    """`check_numbers` of a model, or of each of its heads that has labels."""
+    loss = getattr(model, "loss", None)
+    if isinstance(loss, Mapping) and isinstance(labels, Mapping):
+        outputs = getattr(model, "output", None)
+        shapes = (
+            {head: x.shape for head, x in outputs.items()} if isinstance(outputs, Mapping) else {}
+        )
+        losses = {head: each for head, each in loss.items() if head in labels and head in shapes}
+        map_heads(check_numbers, losses, labels, shapes)
+    else:
+        check_numbers(loss, labels, getattr(model, "output_shape", None))
+
+
 def check_numbers(loss, labels, output_shape):
     """Raises a ValueError where a label is none of the classes of a model with so many outputs.
 
@@ -126,7 +141,8 @@ def check_numbers(loss, labels, output_shape):
     )
     is_known = is_sparse or hasattr(loss, "per_example")  # a `ClassificationLoss`
     is_one = isinstance(output_shape, tuple) and isinstance(output_shape[-1], int)
-    if not (is_known and is_one and getattr(labels, "is_fully_addressable", True)):
+    is_here = getattr(labels, "ndim", 0) and getattr(labels, "is_fully_addressable", True)
+    if not (is_known and is_one and is_here):
         return
     labels = keras.ops.convert_to_numpy(labels)
     classes, wrong = max(output_shape[-1], 2), None  # one logit tells two classes

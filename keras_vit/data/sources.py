@@ -1,7 +1,10 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
+import contextlib
 import math
 import re
+import unicodedata
+import warnings
 
 import numpy as np
 
@@ -36,6 +39,23 @@ def count_classes(class_names, label_shape):
     return len(class_names) if class_names else math.prod(label_shape)
 
 
+def warn_of_twins(class_names, source):
+    """Warns of names that differ by case, spaces, the form of Unicode or of a number alone."""
+    forms = {}
+    for name in dict.fromkeys(class_names):
+        text = unicodedata.normalize("NFKC", name).casefold()
+        text = " ".join("".join(c for c in text if unicodedata.category(c) != "Cf").split())
+        with contextlib.suppress(ValueError):
+            text = str(float(text))  # "1" and "1.0"
+        forms.setdefault(text, []).append(ascii(name))
+    if twins := [" and ".join(names) for names in forms.values() if len(names) > 1]:
+        warnings.warn(
+            f"Classes of {source} have names that look alike, and each is a class of its own. "
+            f"Received: {'; '.join(twins[:5])}; give them one name where one class is meant.",
+            stacklevel=2,
+        )
+
+
 class Source:
     """Labelled images that are read one by one; the base of every data source.
 
@@ -55,6 +75,7 @@ class Source:
         self.name, self.parts = name, dict(parts)
         self.class_names = map_heads(lambda n: None if n is None else tuple(n), class_names)
         self.problem, self.label_shape = problem, map_heads(tuple, label_shape)
+        map_heads(lambda names: warn_of_twins(names or (), name), self.class_names)
 
     @property
     def num_classes(self):

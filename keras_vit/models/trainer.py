@@ -9,7 +9,7 @@ import warnings
 
 import keras
 
-from keras_vit.class_names import check_classes, check_numbers, check_outputs
+from keras_vit.class_names import check_classes, check_labels, check_outputs
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.outputs import check_problem, reading_of_loss
@@ -128,12 +128,8 @@ class Trainer:
     def _guarded(self, step, x, y=None):
         with one_at_a_time(self, step), one_look(), keep_values_after_errors(self):
             look(self, step, x)
-            self._check_labels(y)
+            check_labels(self, y)
             yield
-
-    def _check_labels(self, y):
-        if getattr(y, "ndim", 0):
-            check_numbers(getattr(self, "loss", None), y, getattr(self, "output_shape", None))
 
     def make_train_function(self, force=False):
         self._make(super().make_train_function, force, step="train")
@@ -162,7 +158,7 @@ class Trainer:
             x, y, _ = keras.utils.unpack_x_y_sample_weight(first)
             look(self, step, x)
             if step != "predict":
-                self._check_labels(y)
+                check_labels(self, y)
             seen.add((id(self), step))
         return function(*state, batches)
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import keras
 
-from keras_vit.class_names import check_numbers
-from keras_vit.heads import map_heads
+from keras_vit import class_names
 
 
 def batches(model, data, start, stop):
@@ -33,13 +32,11 @@ def check_labels(model, batch):
     That is known for the losses that `check_numbers` names.
     """
     labels, loss = keras.utils.unpack_x_y_sample_weight(batch)[1], model.loss
-    if not isinstance(loss, Mapping):
-        check_numbers(loss, labels, getattr(model, "output_shape", None))
-    elif isinstance(outputs := getattr(model, "output", None), Mapping):
-        if not isinstance(labels, Mapping) or not set(loss) <= set(labels):
-            received = list(labels) if isinstance(labels, Mapping) else type(labels).__name__
-            raise ValueError(
-                f"Labels must be a dict {{head: labels}} of {', '.join(map(repr, loss))}. "
-                f"Received: {received}."
-            )
-        map_heads(check_numbers, loss, labels, {head: x.shape for head, x in outputs.items()})
+    has_heads = isinstance(loss, Mapping) and isinstance(getattr(model, "output", None), Mapping)
+    if has_heads and not (isinstance(labels, Mapping) and set(loss) <= set(labels)):
+        received = list(labels) if isinstance(labels, Mapping) else type(labels).__name__
+        raise ValueError(
+            f"Labels must be a dict {{head: labels}} of {', '.join(map(repr, loss))}. "
+            f"Received: {received}."
+        )
+    class_names.check_labels(model, labels)

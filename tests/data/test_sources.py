@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from keras_vit.data import ImageDataset, Pipeline, Transform, pipeline
 from keras_vit.data.sources import parse_split, starts_training
@@ -202,3 +203,20 @@ def test_settings_tell_classes_and_labels_of_another_set(tmp_path):
     images, labels = numbered(20)
     arrays = [settings((images, y))["labels"] for y in (labels, labels.copy(), labels[::-1])]
     assert arrays[0] == arrays[1] != arrays[2]
+
+
+@pytest.mark.parametrize(
+    "names, twins",
+    [
+        (("Cat", "cat", "dog"), "'Cat' and 'cat'"),
+        (("red fox", "red\u00a0fox", "red fox "), r"'red fox' and 'red fox ' and 'red\\xa0fox'"),
+        (("caf\u00e9", "cafe\u0301"), r"'cafe\\u0301' and 'caf\\xe9'"),
+        (("1", "1.0", "2"), "'1' and '1.0'"),
+    ],
+)
+def test_names_of_classes_that_look_alike_are_warned_of(tmp_path, names, twins):
+    labels = {f"{number}.png": name for number, name in enumerate(2 * names)}
+    for file in labels:
+        Image.new("L", (8, 8)).save(tmp_path / file)
+    with pytest.warns(UserWarning, match=f"look alike.*Received: {twins};"):
+        pipeline(tmp_path, recipe(1), labels=labels)

@@ -9,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit import training
 from keras_vit.models import add_heads
-from tests.support import images, precision, randomize, tiny_vit, to_numpy
+from tests.support import images, precision, randomize, refuses, tiny_vit, to_numpy
 
 HEADS = {"breed": 3, "age": 1}
 
@@ -77,6 +77,14 @@ def test_its_losses_say_how_each_head_is_read(tmp_path):
         opened = keras.saving.load_model(tmp_path / "model.keras", compile=compiled)
         assert opened.reading == {"breed": "softmax", "age": "values"}
         assert opened.compiled is compiled
+
+
+@pytest.mark.parametrize("wrong", [-1, 3])
+def test_labels_of_a_head_that_are_numbers_of_no_class(wrong):
+    model = two_heads()
+    model.compile("sgd", {"breed": training.SoftmaxLoss(), "age": "mse"})
+    labels = {"breed": np.array([0, 1, 2, wrong]), "age": np.arange(4.0)}
+    refuses(rf"'breed'.*from 0 to 2.*Received: {wrong}", model.fit, images(), labels, verbose=0)
 
 
 @pytest.mark.any_backend
