@@ -18,8 +18,8 @@ def flat_patches(arrays):
     return {**arrays, PATCHES: arrays[PATCHES].reshape(16, -1)}
 
 
-def without_positions(arrays):
-    return {name: array for name, array in arrays.items() if "position" not in name}
+def without(word):
+    return lambda arrays: {name: array for name, array in arrays.items() if word not in name}
 
 
 def periods(*values):
@@ -68,13 +68,14 @@ ARRAYS = [
     ("hf_beit", {"layernorm.weight": (16,)}, "Two arrays"),
     ("hf_beit_shared", {"beit.layernorm.weight": (16,)}, "layernorm.weight"),
     ("hf_beit", {BEIT + "attention.attention.key.bias": (16,)}, "key.bias"),
+    ("hf_dinov2", without("layer_scale"), "stands for Hugging Face Dinov2, and the arrays"),
     ("hf_deit", {"deit.embeddings.unknown": (1, 1, 16)}, "embeddings.unknown"),
     ("timm_eva02", {"norm.weight": (16,)}, "norm/gamma"),
     ("timm_rope_axial", {f"blocks.{i}.gamma_2": None for i in (0, 1)}, "none after the MLP"),
     ("timm_dinov3_plus", {"blocks.1.attn.gate.weight": (16, 16)}, "a gate after its attention"),
     ("timm_so150m_map", {"attn_pool.norm.bias": None}, "without a LayerNorm"),
     ("tower_siglip", flat_patches, "NaFlex"),
-    ("tower_siglip", without_positions, "positions other than a table"),
+    ("tower_siglip", without("position"), "positions other than a table"),
     ("tower_aimv2", {"extra.weight": (3,)}, "extra.weight"),
     ("tower_dinov2", {"blocks.0.0.attn.qkv.bias_mask": (48,)}, "mask other than"),
     ("tower_dinov3", {"cls_norm.weight": (16,)}, "last norm of its own"),

@@ -5,11 +5,13 @@ import json
 import pytest
 
 import keras_vit
+from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.formats.timm_models import implied
-from tests.support import assert_close, forward, refuses, tiny_vit
+from tests.support import assert_close, forward, randomize, refuses, tiny_vit
 from tests.weights.stored import (
     LATER,
     arrays_of,
+    assert_same_weights,
     changed,
     config_of,
     io_of,
@@ -30,6 +32,23 @@ def test_timm_opens_what_was_written(tmp_path, case):
     keras_vit.save_weights(model, tmp_path / "model.safetensors")
     outputs = output_of_library(model, tmp_path, io["input"])
     assert_close(outputs, io["output"], 1e-5 * max(abs(io["output"]).max(), 1))
+
+
+@pytest.mark.parametrize(
+    "options, name",
+    [
+        ({"block": "parallel", "qkv_bias": False}, "blocks.1.mlp_bias"),
+        ({"pool": "mean", "norm_after_pool": True}, "fc_norm.weight"),
+        ({"mlp": "swiglu"}, "blocks.1.mlp.fc1_x.weight"),
+        ({"stem": (), "patch_size": 8}, "patch_embed.backbone.conv.weight"),
+    ],
+)
+def test_names_that_depend_on_the_model(tmp_path, options, name):
+    path = tmp_path / "m.safetensors"
+    model = randomize(tiny_vit(gelu="erf", stem_numerics="timm", image_size=32, **options))
+    keras_vit.save_weights(model, path)
+    assert name in read_safetensors(path)
+    assert_same_weights(keras_vit.from_checkpoint(path), model)
 
 
 @pytest.mark.parametrize(
