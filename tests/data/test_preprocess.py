@@ -218,7 +218,6 @@ FILES = {
 }
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("bits, is_negative", [(12, False), (16, False), (16, True)])
 def test_deep_tiffs_reach_from_black_to_white(tmp_path, bits, is_negative):
     """12 bits in bytes of their own, and images whose white is 0, as X-rays have them."""

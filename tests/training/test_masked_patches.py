@@ -77,9 +77,8 @@ def test_the_loss_is_that_of_the_corrupted_patches(target):
     p, t, where = (outputs[name] for name in ("predictions", "targets", "positions"))
     assert where.shape == (4, 2) and (where[:, 0] != where[:, 1]).all()
     all_targets = model.target.values(model.pixels(x), (-1.0, 1.0))
-    np.testing.assert_array_equal(
-        t, np.take_along_axis(to_numpy(all_targets), where[:, :, None], axis=1)
-    )
+    chosen = np.take_along_axis(to_numpy(all_targets), where[:, :, None], axis=1)
+    np.testing.assert_array_equal(t, chosen)
     if target == "pixels":
         losses = np.square(p - t).mean(axis=-1)
     else:
@@ -100,15 +99,13 @@ def test_a_fresh_model_knows_nothing_of_the_colours():
 def test_training_on_digits():
     x = data.load("digits").train_images[:512].astype("float32")
     x = x / x.max() * 2 - 1
-    encoder = tiny_vit(
-        image_size=8, patch_size=2, channels=1, depth=1, width=16, remat=True, dropout=0.1
-    )
+    sizes = {"image_size": 8, "patch_size": 2, "channels": 1, "depth": 1, "width": 16}
+    encoder = tiny_vit(**sizes, remat=True, dropout=0.1)
     model = masked(encoder=encoder)
     before = values(model)
     losses = model.fit(x, np.zeros(len(x)), batch_size=64, epochs=4, verbose=0).history["loss"]
     assert losses[0] < np.log(8) + 0.1 and losses[-1] < 0.85 * losses[0]
-    still = {path for path, value in values(model).items() if largest(value - before[path]) == 0}
-    assert still == set()
+    assert all(largest(value - before[path]) > 0 for path, value in values(model).items())
     assert largest(encoder.get_layer("head").kernel) == 0
 
 
