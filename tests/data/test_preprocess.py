@@ -228,11 +228,9 @@ def test_deep_tiffs_reach_from_black_to_white(tmp_path, bits, is_negative):
     tags = {256: 8, 257: 2, 258: bits, 259: 1, 262: 1 - is_negative, 273: 122, 277: 1, 278: 2}
     tags[279] = packed.nbytes
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
-    path = tmp_path / "deep.tif"
-    header = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    path, header = tmp_path / "deep.tif", b"II*\0" + struct.pack("<IH", 8, len(tags))
     path.write_bytes(header + entries + bytes(4) + packed.tobytes())
-    pixels = pixels_of(path, 1)[:, :, 0]
-    np.testing.assert_array_equal(pixels, (shades * 255).round())
+    np.testing.assert_array_equal(pixels_of(path, 1)[:, :, 0], (shades * 255).round())
 
 
 @pytest.mark.parametrize("kind", FILES)

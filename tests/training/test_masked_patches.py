@@ -212,16 +212,13 @@ def test_the_colours_of_black_white_and_red():
 def test_the_colours_are_those_of_the_images_however_they_are_normalised():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("uint8")
 
-    def targets(model):
-        images = keras_vit.data.preprocess(pixels, preprocessing=model.preprocessing, image_size=16)
-        return to_numpy(model(images)["targets"])
-
-    usual, encoder = training.MaskedPatchModel(tiny_vit(depth=1), corrupted=1.0), tiny_vit(depth=1)
+    usual, encoder = masked(corrupted=1.0), tiny_vit(depth=1)
     encoder.preprocessing = keras_vit.Preprocessing((0.4, 0.3, 0.2), (0.2, 0.3, 0.4))
-    model = training.MaskedPatchModel(encoder, corrupted=1.0)
-    np.testing.assert_array_equal(targets(model), targets(usual))
-    again = training.MaskedPatchModel.from_config(model.get_config())
-    np.testing.assert_array_equal(targets(again), targets(usual))
+    model = masked(encoder=encoder, corrupted=1.0)
+    models = usual, model, training.MaskedPatchModel.from_config(model.get_config())
+    targets = [m(data.preprocess(pixels, m.encoder))["targets"] for m in models]
+    for each in targets[1:]:
+        np.testing.assert_array_equal(to_numpy(each), to_numpy(targets[0]))
 
 
 def test_pixels_are_the_patch_itself():
