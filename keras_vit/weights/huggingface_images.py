@@ -1,13 +1,16 @@
-"""What Hugging Face's JSON files say besides the architecture.
+"""What Hugging Face's JSON files, of transformers and timm, say besides the architecture.
 
-`preprocessor_config.json` says how an image is resized, cropped if the processor crops, multiplied
-by `rescale_factor` and normalised; `problem_type` of `config.json`, how outputs are read.
+`preprocessor_config.json` of transformers says how an image is resized, cropped if the processor
+crops, multiplied by `rescale_factor` and normalised; for timm `pretrained_cfg` in `config.json`
+says it. `problem_type` of `config.json` says how outputs are read, and `id2label` or timm's
+`label_names` what the classes are called.
 """
 
+import dataclasses
 import math
 
 from keras_vit.checks import check_choice
-from keras_vit.preprocessing import CLIP, HUGGING_FACE, Preprocessing
+from keras_vit.preprocessing import CLIP, HUGGING_FACE, TIMM, Preprocessing
 from keras_vit.weights.safety import CheckpointError
 
 PROBLEM_TYPES = {  # -> `Reading.name` of keras_vit.outputs
@@ -29,6 +32,14 @@ OTHER_DEFAULTS = {
     "Siglip": {"resample": 3},
     "Beit": {"resample": 3},
     "DINOv3": {"image_mean": (0.485, 0.456, 0.406), "image_std": (0.229, 0.224, 0.225)},
+}
+# Key of `pretrained_cfg` -> field of a `Preprocessing`, and its values there where they are named.
+OF_TIMM = {
+    "mean": ("mean", None),
+    "std": ("std", None),
+    "crop_pct": ("crop_fraction", None),
+    "crop_mode": ("resize", {"center": "shortest", "squash": "squash"}),
+    "interpolation": ("interpolation", {"bilinear": "bilinear", "bicubic": "bicubic"}),
 }
 
 
@@ -142,3 +153,30 @@ def config_of(model):
     """What a config beside weights says of the reading, as a dict: nothing where it is unknown."""
     problems = [name for name, reading in PROBLEM_TYPES.items() if reading == model.reading]
     return {"problem_type": problems[0]} if problems else {}
+
+
+def preprocessing_of_timm(settings, usual=TIMM):
+    """As `preprocessing_of`, of a `pretrained_cfg`; what it does not say is as in `usual`."""
+    fields, unsaid = {}, []
+    for key, (field, meanings) in OF_TIMM.items():
+        value = settings.get(key)
+        if value is not None and (meanings is None or value in meanings):
+            fields[field] = value if meanings is None else meanings[value]
+        elif value is not None:
+            unsaid.append(f"{key}={value!r} of the preprocessing")
+    return dataclasses.replace(usual, **fields), tuple(unsaid)
+
+
+def class_names_of(config, num_classes):
+    """What `config.json` calls the classes; `None` where it names others, or just numbers them.
+
+    A single output may have two names.
+    """
+    names, counts = config.get("label_names"), (num_classes, 2 if num_classes == 1 else num_classes)
+    if isinstance(names, list) and names and len(names) in counts:
+        return tuple(map(str, names))
+    names, keys = config.get("id2label"), [str(i) for i in range(num_classes)]
+    if not isinstance(names, dict) or set(names) != set(keys):
+        return None
+    ordered = tuple(str(names[key]) for key in keys)
+    return None if ordered == tuple(f"LABEL_{key}" for key in keys) else ordered

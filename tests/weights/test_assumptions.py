@@ -7,7 +7,7 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
-from keras_vit.weights.formats.timm import preprocessing_of
+from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, forward, images, randomize, refuses, tiny_vit
 from tests.weights.stored import refused
@@ -201,12 +201,12 @@ def test_positions_of_patches_alone_are_asked_for(tmp_path):
 
 
 def test_a_squash_before_a_crop_is_kept():
-    recipe, unsaid = preprocessing_of({"crop_mode": "squash", "crop_pct": 0.95})
+    recipe, unsaid = preprocessing_of_timm({"crop_mode": "squash", "crop_pct": 0.95})
     assert (recipe.resize, recipe.crop_fraction, unsaid) == ("squash", 0.95, ())
 
 
 def test_what_no_recipe_can_say_is_named(tmp_path):
-    assert len(preprocessing_of({"crop_mode": "border", "interpolation": "lanczos"})[1]) == 2
+    assert len(preprocessing_of_timm({"crop_mode": "border", "interpolation": "lanczos"})[1]) == 2
     _, path = written(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["pretrained_cfg"]["interpolation"] = "lanczos"

@@ -17,7 +17,7 @@ from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.architecture import ROOT, resnet_of, units_of
 from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.family import Family, reasons
-from keras_vit.weights.formats import google, huggingface, timm, timm_writing
+from keras_vit.weights.formats import google, huggingface, timm_writing
 from keras_vit.weights.model_arguments import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Arguments
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
@@ -140,8 +140,8 @@ class Timm(BiTFamily):
         arguments, config = canonical.arguments, contents.config
         images = config.get("pretrained_cfg", {})
         settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
-        canonical.set_preprocessing(*timm.preprocessing_of(settings), images)
-        canonical.class_names = timm.class_names_of(config, arguments["num_classes"])
+        canonical.set_preprocessing(*huggingface_images.preprocessing_of_timm(settings), images)
+        canonical.class_names = huggingface_images.class_names_of(config, arguments["num_classes"])
         if size := tuple(settings.get("input_size", ())[1:]):
             arguments.add(CONFIG, image_size=size)
 
@@ -180,8 +180,8 @@ TIMM = Timm(
 class HuggingFace(BiTFamily):
     def complete(self, canonical, contents):
         arguments, config, processor = canonical.arguments, contents.config, contents.processor
-        canonical.set_preprocessing(*huggingface.preprocessing_of(processor), processor)
-        canonical.class_names = huggingface.class_names_of(config, arguments["num_classes"])
+        canonical.set_preprocessing(*huggingface_images.preprocessing_of(processor), processor)
+        canonical.class_names = huggingface_images.class_names_of(config, arguments["num_classes"])
         if size := processor.get("crop_size", processor.get("size")):
             arguments.add(CONFIG, image_size=huggingface_images.sides_of(size))
         v = BiTVariant(*(arguments[name] for name in ("blocks", "width", "version")))

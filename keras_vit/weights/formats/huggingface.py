@@ -15,8 +15,12 @@ from keras_vit.layers.resample import resize_grid
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
-from keras_vit.weights.formats import timm
-from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
+from keras_vit.weights.huggingface_images import (
+    class_names_of,
+    config_of,
+    preprocessing_of,
+    processor_of,
+)
 from keras_vit.weights.model_arguments import POSITION, grid_for, learned_tokens, shape_of
 from keras_vit.weights.tables import CONV, SAME, Table
 
@@ -233,17 +237,6 @@ def not_square(model):
 def with_prefix(file, prefix):
     """The arrays with the name of the inner model, where a class has something beside it."""
     return {n if re.match(HEADS, n) else prefix + n: array for n, array in file.items()}
-
-
-def class_names_of(config, num_classes):
-    """What `config.json` calls the classes; `None` where it names others, or just numbers them."""
-    if (both := timm.class_names_of(config, num_classes)) and num_classes == 1:
-        return both
-    names, keys = config.get("id2label"), [str(i) for i in range(num_classes)]
-    if not isinstance(names, dict) or set(names) != set(keys):
-        return None
-    ordered = tuple(str(names[key]) for key in keys)
-    return None if ordered == tuple(f"LABEL_{key}" for key in keys) else ordered
 
 
 def labels(model):

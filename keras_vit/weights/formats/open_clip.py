@@ -14,6 +14,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm, vision_towers
+from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.prefixes import ModelInFile
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
@@ -46,7 +47,7 @@ class OpenClip(Family):
     def complete(self, canonical, contents):
         arguments, names = canonical.arguments, contents.arrays
         arguments["patch_bias"], is_map = False, arguments["pool"] == "map"
-        recipe = timm.preprocessing_of(images_of(contents.config), OF_CLIP)
+        recipe = preprocessing_of_timm(images_of(contents.config), OF_CLIP)
         canonical.set_preprocessing(*recipe, config="CLIP's, where none says another")
         if any(name in names for name in OF_OPENAI):
             arguments.add(CUSTOM, activation="quick_gelu")

@@ -7,7 +7,6 @@ which `timm_models` knows. One table reads the names of all of timm's classes; `
 what each class writes.
 """
 
-import dataclasses
 import re
 
 import numpy as np
@@ -17,6 +16,7 @@ from keras_vit.weights import model_arguments as sources
 from keras_vit.weights import tables
 from keras_vit.weights.family import Family, reasons, unsupported
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, arguments_of, rotary_of
+from keras_vit.weights.huggingface_images import class_names_of, preprocessing_of_timm
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
@@ -85,14 +85,6 @@ BEIT = (
 )
 POOLS = {"token": "token", "avg": "mean", "map": "map", "": None}
 NORMS = ("", "layernorm", "layernormfp32", "rmsnorm", "rmsnormfp32")
-# Key of `pretrained_cfg` -> field of a `Preprocessing`, and its values there where they are named.
-PREPROCESSING = {
-    "mean": ("mean", None),
-    "std": ("std", None),
-    "crop_pct": ("crop_fraction", None),
-    "crop_mode": ("resize", {"center": "shortest", "squash": "squash"}),
-    "interpolation": ("interpolation", {"bilinear": "bilinear", "bicubic": "bicubic"}),
-}
 
 
 class Timm(Family):
@@ -129,7 +121,7 @@ class Timm(Family):
         elif config.get("class") and not arguments.get("position"):
             arguments.add(sources.CONFIG, position="none")  # timm has no computed ones
         settings = config.get("pretrained_cfg", {})
-        canonical.set_preprocessing(*preprocessing_of(settings), settings)
+        canonical.set_preprocessing(*preprocessing_of_timm(settings), settings)
         canonical.class_names = class_names_of(config, arguments["num_classes"])
 
 
@@ -257,25 +249,6 @@ def give_learned_tokens_positions(canonical):
             of_patches = True
     if of_patches:
         canonical.add_zero_positions(at=0, count=learned)
-
-
-def class_names_of(config, num_classes):
-    """What `config.json` calls the classes, or `None`; a single output may have two of them."""
-    names, counts = config.get("label_names"), (num_classes, 2 if num_classes == 1 else num_classes)
-    known = isinstance(names, list) and len(names) in counts
-    return tuple(map(str, names)) if known and names else None
-
-
-def preprocessing_of(settings, usual=TIMM):
-    """The `Preprocessing` of a `pretrained_cfg`, and texts for what no recipe here can say."""
-    fields, unsaid = {}, []
-    for key, (field, meanings) in PREPROCESSING.items():
-        value = settings.get(key)
-        if value is not None and (meanings is None or value in meanings):
-            fields[field] = value if meanings is None else meanings[value]
-        elif value is not None:
-            unsaid.append(f"{key}={value!r} of the preprocessing")
-    return dataclasses.replace(usual, **fields), tuple(unsaid)
 
 
 KEYS = {

@@ -11,7 +11,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.family import ANY, like, reasons
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, RENAMED, rope_arguments
-from keras_vit.weights.huggingface_images import config_of
+from keras_vit.weights.huggingface_images import OF_TIMM, config_of
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import SAME, key_of
 
@@ -107,7 +107,7 @@ def hub_config(model, architecture, features, arguments):
     """`config.json` as timm's hub has it."""
     size = [model.channels, *model.image_size]
     images = {"input_size": size, "num_classes": model.num_classes}
-    for key, (field, meanings) in timm.PREPROCESSING.items():
+    for key, (field, meanings) in OF_TIMM.items():
         value = getattr(model.preprocessing, field)
         images[key] = value if meanings is None else key_of(meanings, value)
     return {

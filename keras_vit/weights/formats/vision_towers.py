@@ -15,6 +15,7 @@ import numpy as np
 from keras_vit.weights import tables
 from keras_vit.weights.family import ANY, Family, reasons, unsupported
 from keras_vit.weights.formats import huggingface
+from keras_vit.weights.huggingface_images import class_names_of, preprocessing_of
 from keras_vit.weights.model_arguments import POSITION, UNREPORTED
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
@@ -58,12 +59,10 @@ class VisionTower(Family):
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
-        recipe, unsaid = huggingface.preprocessing_of(processor)
+        recipe, unsaid = preprocessing_of(processor)
         canonical.set_preprocessing(recipe, unsaid, contents.processor)
         canonical.ignored = (*beyond, *canonical.ignored)
-        canonical.class_names = huggingface.class_names_of(
-            contents.config, arguments["num_classes"]
-        )
+        canonical.class_names = class_names_of(contents.config, arguments["num_classes"])
 
     def choose_pooling(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
