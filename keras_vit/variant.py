@@ -61,7 +61,8 @@ class Variant(Extensions):
         interpolation: how position embeddings are resampled for images of another size:
             `"align_corners"`, the authors' rule, or another of `keras_vit.layers.resize_matrix`.
         registers: number of register tokens between class token and patches (Darcet et al., 2024).
-        norm_after_pool: whether the last LayerNorm follows the pooling (timm's `fc_norm`).
+        norm_after_pool: with `pool="mean"`, whether the mean is normalised instead of each token
+            (timm's `fc_norm`).
         gelu: `"tanh"`, the approximation that the authors' code uses, or `"erf"`, the exact form.
         qkv_bias: whether the query, key and value projections have a bias.
         epsilon: added to the variance in every LayerNorm.
@@ -70,7 +71,8 @@ class Variant(Extensions):
     # Marks of fields:
     # - `choice`: the checkpoint decides; `from_checkpoint("CLIP...")` brings its gelu and epsilon.
     # - `compared`: weights of another value fit too, so that a report names what differs.
-    # - `follows`: the default comes back where `replace` changes the field that it follows.
+    # - `follows`: its default depends on another field, so that `replace(pool="mean")` also resets
+    #   `class_token`.
 
     # Table 1
     width: int = 768
@@ -135,7 +137,7 @@ class Variant(Extensions):
 
     @property
     def is_extended(self):
-        """Whether `Network`, the paper's, lacks a part that the architecture has."""
+        """Whether the architecture has parts that the paper has not, of `ExtendedNetwork`."""
         reads_one_vector = self.pool in ("token", "first", "mean")
         return (
             self.extensions != Extensions() or self.has_positions_in_blocks or not reads_one_vector

@@ -37,11 +37,11 @@ def _table():
         norm="rms_norm",
         qk_norm="rms_norm",
     )
-    for line in FAMILIES:
-        for name, of_size in line.sizes.items():
+    for family in FAMILIES:  # such as "DINOv2-{}", which has the size "S/14" among others
+        for name, of_size in family.sizes.items():
             size, _, patch = name.partition("/")
-            fields = {**_numbers(size), "patch_size": int(patch), **line.fields, **of_size}
-            table[line.name.format(name)] = Variant(**fields)
+            fields = {**_numbers(size), "patch_size": int(patch), **family.fields, **of_size}
+            table[family.name.format(name)] = Variant(**fields)
     return table
 
 

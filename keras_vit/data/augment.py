@@ -26,6 +26,7 @@ def affine(image, rng, rotation, scale, shift):
 
     `rotation` in degrees, `scale` and `shift` as shares of the sides are the largest either way.
     """
+    # A pixel p of the result is the pixel center + rotate(p - center) / size + shift of the image.
     turn, grow, down, right = rng.uniform(-1, 1, 4)
     angle, size = turn * math.radians(rotation), 1 + grow * scale
     cos, sin = math.cos(angle) / size, math.sin(angle) / size

@@ -129,6 +129,9 @@ class KerasBatches(keras.utils.PyDataset):
         return next(iter(self.from_step(step, 1)))
 
     def on_epoch_end(self):
-        """Called by Keras after each epoch, and once it has built a model from a first batch."""
+        """Called by Keras after each epoch, and, where it builds a model from a batch, before them.
+
+        So the first epoch of such a model is the second one of the pipeline.
+        """
         if self.training:
             self.passes += 1

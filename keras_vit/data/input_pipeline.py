@@ -169,7 +169,7 @@ class Pipeline(batches.KerasBatches):
         if {len(self.preprocessing.mean), channels} == {1, 3}:
             self.preprocessing = self.preprocessing.for_channels(channels)
         mean, std = per_channel(self.preprocessing, channels)
-        self._reading = {"mean": mean, "std": std, "threads": threads, "workers": workers}
+        self._read_options = {"mean": mean, "std": std, "threads": threads, "workers": workers}
 
         self._label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
         self._reader = Reader(source, self.rows, transform, channels, self._label_rows, training)
@@ -213,7 +213,8 @@ class Pipeline(batches.KerasBatches):
     def settings(self):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
         names = ["name", "split", "num_examples", "batch_size", "seed", "training"]
-        names += ["problem"] if self.problem != "single_label" else []  # as in runs of before
+        # Earlier runs, which can be continued, have neither of these.
+        names += ["problem"] if self.problem != "single_label" else []
         names += ["units"] if self.units is not None else []
         settings = {name: getattr(self, name) for name in names}
         labels = [self.source.identity(row) for row in self.rows]
@@ -260,7 +261,7 @@ class Pipeline(batches.KerasBatches):
 
     def __iter__(self):
         dataset, batches_left = self._dataset[self.start : self.start + len(self)], len(self)
-        for images, rows, notes in batches.read_ahead(dataset, **self._reading):
+        for images, rows, notes in batches.read_ahead(dataset, **self._read_options):
             add_unreadable(self._unreadable, notes, self.source, self.num_examples)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")

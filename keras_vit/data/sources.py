@@ -19,7 +19,8 @@ _NAMES = {  # what people call the parts
     "test": ("test", "testing", "eval", "evaluation"),
 }
 _ENDINGS = re.compile(r"[-_ ]?(set|data|dataset|images|split)\Z")
-SLICE_SEED = 3  # of the order in which slices are drawn from class folders, in every run alike
+# Of the order in which slices are drawn from class folders: any number, but the same in every run.
+SLICE_SEED = 3
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
 _BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"
 _PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")

@@ -99,7 +99,7 @@ class Devices(contextlib.AbstractContextManager):
         return model.evaluate(x, y, sample_weight=weights, return_dict=True, **options)
 
     def predict(self, model, x, **options):
-        """`model.predict` for the images of this process alone."""
+        """`model.predict` for the images of this process alone, by a copy made for this call."""
         copy = self.local_copy(model)
         with self.one_device():
             return copy.predict(x, **options)

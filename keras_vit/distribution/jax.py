@@ -65,9 +65,9 @@ class Sharding(keras.distribution.ModelParallel):
         return self._layout([self._batch_axis] + [None] * (len(data_shape) - 1))
 
     def get_variable_layout(self, variable):
-        inherited = super().get_variable_layout(variable)  # a slot of an optimizer has its weight's
-        if any(inherited.axes):
-            return inherited
+        of_keras = super().get_variable_layout(variable)
+        if any(of_keras.axes):  # of an optimizer's slot, which is split as its weight is
+            return of_keras
         path, shape = variable.path, variable.shape
         replicas, model_devices = self.device_mesh.shape
         axes = (None,) * len(shape)  # of a metric, say, which no rule covers
@@ -78,7 +78,7 @@ class Sharding(keras.distribution.ModelParallel):
         return self._layout(axes)
 
     def get_tensor_layout(self, path):
-        # Outside of a compiled step a batch that the devices do not divide cannot be split.
+        # Only in a compiled step can Keras split a batch that the devices do not divide.
         if layout.has_replicated_output(path, self._mode) and is_compiling():
             return self._layout([layout.BATCH])
         return None

@@ -34,7 +34,7 @@ def _initialize(given, timeout):
         "shutdown_timeout_seconds": 7 * 24 * 3600,
     }
     if given:
-        addresses, processes, process = given.values()
+        addresses, processes, process = (given[name] for name in _VARIABLES)
         are_numbers = processes.isdigit() and process.isdigit()
         if not are_numbers or int(process) >= int(processes):
             raise ValueError(

@@ -38,10 +38,10 @@ def agree(devices, subject, values):
     """Raises a ValueError where the values, a dict for JSON, differ between the processes."""
     by_process = [json.loads(text) for text in gather_texts(devices, json.dumps(values))]
     differences = [
-        f"\n  {name} is {values.get(name)!r} in process {process}"
+        f"\n  {name} is {each.get(name)!r} in process {process}"
         for name in dict.fromkeys(itertools.chain(*by_process))
-        if any(values.get(name) != by_process[0].get(name) for values in by_process)
-        for process, values in enumerate(by_process)
+        if any(other.get(name) != by_process[0].get(name) for other in by_process)
+        for process, each in enumerate(by_process)
     ]
     if differences:
         raise ValueError(
@@ -58,6 +58,7 @@ def any_of(devices, *flags):
 def seed_alike(devices):
     """Gives all processes the random state of the first, so that they make the same model."""
     state = random.getstate()  # from which Keras draws the seeds of layers
+    # The state itself is long; a number that follows from it is enough.
     seeds = gather_texts(devices, str(random.Random(str(state)).randrange(2**31)))
     if len(set(seeds)) > 1:
         set_random_seed(int(seeds[0]))

@@ -49,28 +49,28 @@ class TokenPool(Layer):
         return self._output((x.shape[0], x.shape[2]))
 
 
-def pre_logits(rank, representation_size, dtype=None):
-    """The hidden layer of the pre-training head: linear, then tanh (section 3.1).
+def pre_logits(x, representation_size, dtype=None):
+    """The hidden layer of the pre-training head, a layer of its own: linear, then tanh (3.1).
 
-    `rank` counts the axes of the input: 2 for (batch, width), 3 for (batch, tokens, width).
+    Shapes: (batch, width) or (batch, tokens, width) -> the same with `representation_size`.
     """
     options = {"activation": kernels.tanh, "dtype": dtype, "name": "pre_logits"}
-    return linear_map(rank, representation_size, bias_axes="k", **options)
+    return linear_map(x, representation_size, bias_axes="k", **options)
 
 
-def linear_head(rank, num_classes, bias=0.0, dtype=None, name="head"):
-    """The linear head, zero when fresh (section 3.1).
+def linear_head(x, num_classes, bias=0.0, dtype=None, name="head"):
+    """The logits of the linear head, a layer of its own that is zero when fresh (section 3.1).
 
     It computes in the precision of its variables (float32 under a mixed policy), because a loss
     needs more digits of the logits than half precision keeps. A `DTypePolicyMap` may name another.
 
     `bias` is the initial value of every bias: 0, or about -log(K) for a sigmoid loss over K
-    classes, so that training starts from rare positives. `rank` is as in `pre_logits`.
+    classes, so that training starts from rare positives. Shapes are as in `pre_logits`.
     """
     policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
     initial = {"kernel_initializer": "zeros", "bias_initializer": keras.initializers.Constant(bias)}
     options = {"bias_axes": "k", "dtype": head_policy(policy), "name": name}
-    return linear_map(rank, num_classes, **initial, **options)
+    return linear_map(x, num_classes, **initial, **options)
 
 
 def head_policy(policy):
@@ -78,7 +78,8 @@ def head_policy(policy):
     return own_policy(policy, default=policy.variable_dtype)
 
 
-def linear_map(rank, units, **options):
-    """A `Linear` of each image, of rank 2, or of each token, of rank 3."""
-    equation, shape = ("btd,dk->btk", (None, units)) if rank == 3 else ("bd,dk->bk", (units,))
-    return Linear(equation, shape, **options)
+def linear_map(x, units, **options):
+    """`x` through a new `Linear` of each image, (batch, width), or of each token."""
+    is_of_tokens = len(x.shape) == 3
+    equation, shape = ("btd,dk->btk", (None, units)) if is_of_tokens else ("bd,dk->bk", (units,))
+    return Linear(equation, shape, **options)(x)

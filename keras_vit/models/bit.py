@@ -153,10 +153,10 @@ class BiT(Classifier):
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
         if origin.num_classes:
-            x = linear_head(rank=2, num_classes=origin.num_classes, bias=head_bias, dtype=policy)(x)
+            x = linear_head(x, origin.num_classes, bias=head_bias, dtype=policy)
         super().__init__(images, x, origin=origin, name=name)
 
-    variant_of = staticmethod(get_bit_variant)
+    variant_of = staticmethod(get_bit_variant)  # see `Classifier.variant_of`
 
 
 @keras.saving.register_keras_serializable("keras_vit")

@@ -34,7 +34,7 @@ class Classifier(Trainer, keras.Model):
     """
 
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
-    variant_of = None  # a subclass: the function from fields to the dataclass of its architecture
+    variant_of = None  # of a subclass: makes its variant of the fields in a config (`Origin`)
     preprocessing, weights_from = of_origin("preprocessing"), of_origin("weights_from")
     class_names, label_set = of_origin("class_names", True), of_origin("label_set", True)
     reading = of_origin("reading", True)

@@ -45,10 +45,15 @@ class ExtendedNetwork(Network):
         options |= {"dtype": self.dtype, "name": "patches"}
         return ResizablePatches(self.variant.patch_size, **options)(x)
 
-    def embed(self, patches):
+    def encoder_arguments(self):
         v = self.variant
-        options = {"distillation": v.distillation, "bias": v.patch_bias, "epsilon": v.epsilon}
-        return super().embed(patches, norm=v.patch_norm, **options)
+        return {
+            **super().encoder_arguments(),
+            "distillation": v.distillation,
+            "bias": v.patch_bias,
+            "norm": v.patch_norm,
+            "epsilon": v.epsilon,
+        }
 
     def encode(self, x, patches):
         """The tokens after the last block, and the patches that each stands for (`None`: one)."""
@@ -126,11 +131,10 @@ class ExtendedNetwork(Network):
         v, dtype = self.variant, self.dtype
         norm = NORMS[v.norm if v.final_norm else None](v.epsilon, dtype=dtype, name="norm")
         x = self.pooled(tokens, size, norm)
-        rank = len(x.shape)
         if v.representation_size:
-            x = pre_logits(rank, v.representation_size, dtype=dtype)(x)
+            x = pre_logits(x, v.representation_size, dtype=dtype)
         if v.projection:
-            x = linear_map(rank, v.projection, dtype=dtype, name="projection")(x)
+            x = linear_map(x, v.projection, dtype=dtype, name="projection")
         x = self.head(x)
         if not v.distillation:
             return x

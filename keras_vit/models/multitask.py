@@ -110,8 +110,8 @@ def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) 
             )
     policy, heads = network.dtype_policy, {}
     for name, units in outputs.items():
-        head = linear_head(2, positive_int(units, name), bias=bias, dtype=policy, name=name)
-        heads[name] = head(network.output)
+        options = {"bias": bias, "dtype": policy, "name": name}
+        heads[name] = linear_head(network.output, positive_int(units, name), **options)
     model = MultitaskModel(network.input, heads, name=network.name)
     model.load_report = getattr(network, "load_report", None)
     return model

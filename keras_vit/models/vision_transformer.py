@@ -123,7 +123,7 @@ class VisionTransformer(ExtendedClassifier):
         images = origin.image_input(any_size=variable_size)
         super().__init__(images, network(images), origin=origin, name=name)
 
-    variant_of = staticmethod(get_variant)  # by which `Classifier` opens a config
+    variant_of = staticmethod(get_variant)  # see `Classifier.variant_of`
 
     @property
     def grid(self):

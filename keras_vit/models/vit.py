@@ -15,8 +15,9 @@ class Network:
 
         logits = Network(get_variant("B/16"), grid=(14, 14))(keras.Input((224, 224, 3)))
 
-    `keras_vit.VisionTransformer` is the Keras model of these logits. What the paper has not, such
-    as blocks of later families, is in the subclass `keras_vit.models.extended.ExtendedNetwork`.
+    `keras_vit.VisionTransformer` is the Keras model of these logits. Parts that are not in the
+    paper, such as blocks of later families, are in the subclass
+    `keras_vit.models.extended.ExtendedNetwork`.
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     without classes (batch, representation_size or width).
@@ -57,22 +58,24 @@ class Network:
         size, is_hybrid = self.variant.patch_size, self.variant.stem is not None
         return Patches(size, drop_incomplete=is_hybrid, dtype=self.dtype, name="patches")(x)
 
-    def embed(self, patches, **extensions):
-        """Eq. 1: the tokens z_0. `extensions` are further arguments of `PatchEncoder`."""
+    def embed(self, patches):
+        """Eq. 1: the tokens z_0."""
+        return PatchEncoder(**self.encoder_arguments())(patches)
+
+    def encoder_arguments(self):
+        """The arguments of the patch encoder."""
         v = self.variant
-        encoder = PatchEncoder(
-            v.width,
-            self.grid,
-            class_token=v.class_token,
-            position=v.position if v.position_at == "input" else "none",
-            dropout=self.dropout,
-            registers=v.registers,
-            interpolation=v.interpolation,
-            dtype=self.dtype,
-            name="patch_encoder",
-            **extensions,
-        )
-        return encoder(patches)
+        return {
+            "width": v.width,
+            "grid": self.grid,
+            "class_token": v.class_token,
+            "position": v.position if v.position_at == "input" else "none",
+            "registers": v.registers,
+            "interpolation": v.interpolation,
+            "dropout": self.dropout,
+            "dtype": self.dtype,
+            "name": "patch_encoder",
+        }
 
     def encode(self, x):
         """Eq. 2 and 3, L times: the tokens z_L."""
@@ -107,12 +110,12 @@ class Network:
         is_norm_last = v.pool != "mean" or v.norm_after_pool
         x = norm(pool(x)) if is_norm_last else pool(norm(x))
         if v.representation_size:
-            x = pre_logits(len(x.shape), v.representation_size, dtype=self.dtype)(x)
+            x = pre_logits(x, v.representation_size, dtype=self.dtype)
         return self.head(x)
 
     def head(self, x, name="head"):
         """The logits; without classes the representation itself."""
         if not self.num_classes:
             return x
-        rank, bias = len(x.shape), self.head_bias
-        return linear_head(rank, self.num_classes, bias=bias, dtype=self.dtype, name=name)(x)
+        options = {"bias": self.head_bias, "dtype": self.dtype, "name": name}
+        return linear_head(x, self.num_classes, **options)

@@ -48,7 +48,7 @@ def update_for(optimizer, variables):
     if keras.backend.backend() != "torch" or dtypes not in ({"float32"}, {"float64"}):
         return None
     form = _FORMS.get(_rule(type(optimizer)))
-    return None if form is sgd and not optimizer.momentum else form  # torch keeps none of 0
+    return None if form is sgd and not optimizer.momentum else form  # of 0 torch has no buffer
 
 
 def update_all(optimizer, gradients, variables, learning_rate):

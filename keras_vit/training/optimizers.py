@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.checks import rate
+from keras_vit import checks
 from keras_vit.training import fused
 from keras_vit.training.keras_optimizer import KerasOptimizer
 from keras_vit.training.layer_decay import layer_rates
@@ -230,7 +230,7 @@ class SGDM(DecoupledOptimizer):
         **kwargs: Any,
     ):
         super().__init__(learning_rate, weight_decay, **kwargs)
-        self.momentum = rate(momentum, "momentum")
+        self.momentum = checks.rate(momentum, "momentum")
 
     def direction(self, gradient, slots, step):
         m = self.momentum * slots[0] + gradient
@@ -255,6 +255,7 @@ def adamw(
     return AdamW(schedule, weight_decay=weight_decay, global_clipnorm=clip_norm)
 
 
-# Without these two lines PyTorch, too, runs the rules as they stand above.
+# PyTorch computes these two rules for all variables at once; without these lines it runs them as
+# they stand above.
 fused.add(AdamW, fused.adam)
 fused.add(SGDM, fused.sgd)

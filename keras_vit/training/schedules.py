@@ -6,7 +6,7 @@ import math
 import keras
 from keras import ops
 
-from keras_vit.checks import positive_float, positive_int
+from keras_vit.checks import positive_float, positive_int, require
 
 
 @dataclasses.dataclass(eq=False)
@@ -101,6 +101,8 @@ class WarmupRsqrt(WarmupSchedule):
     def __post_init__(self):
         super().__post_init__()
         self.timescale = positive_int(self.timescale, "timescale")
+        wanted = "cooldown_steps must not be negative"
+        require(self.cooldown_steps >= 0, wanted, received=self.cooldown_steps)
 
     def decay(self, step, progress):
         since = ops.maximum(step - self.warmup_steps, 0.0)

@@ -83,14 +83,14 @@ def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
             f"  Of another shape: {shortened(misshapen, 6)}"
         )
     values = {path: _in_precision(arrays[path], variables[path]) for path in variables}
-    named = lambda is_so: [origin[path] for path, value in values.items() if is_so(value)]  # noqa: E731
-    if whole := named(lambda value: value.dtype.kind in "iub"):
+    if whole := [origin[path] for path, v in values.items() if v.dtype.kind in "iub"]:
         raise CheckpointError(
             f"The checkpoint {checkpoint.path!r} has whole numbers as weights in "
             f"{shortened(whole)}; nothing was loaded. It was quantised, and what its numbers stand "
             "for is not in them: take the weights as they were before."
         )
-    if not_finite := named(lambda v: v.dtype.kind != "f" or not np.isfinite(v).all()):
+    is_finite = {path: v.dtype.kind == "f" and np.isfinite(v).all() for path, v in values.items()}
+    if not_finite := [origin[path] for path in values if not is_finite[path]]:
         raise CheckpointError(
             f"The checkpoint {checkpoint.path!r} has NaN or infinite values in "
             f"{shortened(not_finite)}, as they are or in the precision of the model; nothing was "

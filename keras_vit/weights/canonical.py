@@ -13,8 +13,10 @@ from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.weights.model_arguments import CATALOGUE, POSITION, Arguments
 from keras_vit.weights.safety import CheckpointError
 
-IMAGES = "the family's, as no config beside the file says it; set model.preprocessing if not"
-NEAREST = "the nearest to {}, which nothing here does"
+ASSUMED_RECIPE = (
+    "the family's, as no config beside the file says it; set model.preprocessing if not"
+)
+NEAREST_RECIPE = "the nearest to {}, which nothing here does"
 
 
 @dataclasses.dataclass
@@ -27,7 +29,8 @@ class CanonicalCheckpoint:
         origin: canonical name -> name in the file.
         arguments: the architecture, as arguments of the model's class; the image size is that of
             the positions.
-        ignored: names in the file that are no part of the model, such as those of a text tower.
+        ignored: what the model does not use: names of arrays, such as those of a text tower, and
+            what a config says beyond its arguments.
         preprocessing, class_names: what the model keeps with the weights, and with the head.
         reading: how outputs are read, as in `keras_vit.outputs`.
         model: the name of the class of the architecture.
@@ -69,7 +72,7 @@ class CanonicalCheckpoint:
         """
         self.preprocessing, self.ignored = recipe, (*beyond_recipe, *self.ignored)
         if not config or beyond_recipe:
-            why = NEAREST.format(", ".join(beyond_recipe)) if config else IMAGES
+            why = NEAREST_RECIPE.format(", ".join(beyond_recipe)) if config else ASSUMED_RECIPE
             self.arguments.assumed["preprocessing"] = why
 
     def replace_array(self, name, array, method):

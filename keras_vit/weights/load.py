@@ -46,12 +46,16 @@ def load_weights(
 ) -> LoadReport:
     """Gives `model` the weights of a checkpoint of any format that docs/checkpoints.md lists.
 
-    Everything must fit, with four exceptions. Position embeddings of another grid are resampled.
-    Kernels that see RGB images are adapted to a model of another number of channels, as in timm:
-    one channel gets the sum of the three, any other number has them in turn, times 3 / channels. A
-    head for another number of classes is left out, and the model keeps its own. The pre-logits
-    layer is used where the model has an equal one and is otherwise dropped, together with the head
-    that was trained on it.
+    Everything must fit, except that
+
+    - position embeddings of another grid are resampled, and with `resize_patches` the kernels of
+      patches;
+    - kernels that see RGB images are adapted to a model of another number of channels, as in timm:
+      one channel gets the sum of the three, any other number has them in turn, times 3 / channels;
+    - a head for another number of classes is left out, and the model keeps its own;
+    - the pre-logits layer is used where the model has an equal one and is otherwise dropped,
+      together with the head that was trained on it;
+    - LayerScale that a model lacks becomes part of the kernels before it, with the same outputs.
 
     Args:
         model: a `VisionTransformer` or a `BiT`, or what has one inside (`keras_vit.backbone`).
@@ -81,12 +85,12 @@ def load_weights(
     checkpoint = fit_to_model(
         checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
     )
-    records = ("preprocessing", "reading", "class_names")
-    before = {name: getattr(model, name) for name in records}
+    unset = {"preprocessing": Preprocessing(), "reading": None, "class_names": None}
+    before = {name: getattr(model, name) for name in unset}
     report = assign(model, checkpoint, fresh_head=fresh_head)
     for name, value in before.items():
         new = getattr(model, name)
-        if value not in (None, Preprocessing(), new):
+        if value not in (unset[name], new):
             warnings.warn(
                 f"model.{name} comes with the weights. Received: {value!s:.200} before, now "
                 f"{new!s:.200}; set it again if it still holds.",

@@ -76,3 +76,8 @@ def test_a_warm_up_that_does_not_fit_is_refused(warmup_steps):
         WarmupLinear(0.1, 10, warmup_steps)
     with pytest.raises(ValueError, match="steps must be a positive integer"):
         WarmupCosine(0.1, 0)
+
+
+def test_a_negative_cooldown_is_refused():
+    with pytest.raises(ValueError, match=r"cooldown_steps must not be negative.*-5"):
+        WarmupRsqrt(0.1, 10, cooldown_steps=-5)
