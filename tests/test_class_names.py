@@ -110,12 +110,8 @@ def test_names_that_the_model_lacks_and_names_that_are_all_others(named):
 def test_values_are_not_the_numbers_of_classes(named):
     """A model that estimates three values has no place for two classes."""
     named.reading = "values"
-    refuses(
-        "each of the 3 classes. Received: tuple of length 2",
-        evaluate,
-        named,
-        stored(ABC[:2], ABC[:2]),
-    )
+    data = stored(ABC[:2], ABC[:2])
+    refuses(r"a sequence of 3 names .* Received: \('a', 'b'\), of length 2", evaluate, named, data)
 
 
 def test_each_head_has_names_and_numbers_of_its_own():
