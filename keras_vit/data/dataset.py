@@ -157,6 +157,12 @@ def check_images(images, name="images"):
             f"{name} must have shape (images, height, width, channels), and none of them may be 0; "
             f"a channel axis is added by images[..., None]. Received: shape {images.shape}"
         )
+    channels, *sides = images.shape[1:]
+    if channels in (1, 3) and min(sides) > 4 and (sides[0] == sides[1] or min(sides) >= 16):
+        raise ValueError(
+            f"{name} must have their channels last, and seem to have them first; turn them by "
+            f"np.moveaxis(images, 1, -1). Received: shape {images.shape}"
+        )
     check_pixels(images, name)
     return images if images.dtype == np.uint8 else images.astype(np.float32, copy=False)
 

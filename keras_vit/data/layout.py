@@ -140,14 +140,15 @@ def _check_levels(files, prefix, levels):
     repeated = [folder for folder, count in counts.items() if count > 1]
     no_class_has_images = all("" not in levels[name] for name in inside)
     two_levels = no_class_has_images and any(len(folders) > 1 for folders in inside.values())
-    if {*counts} & {*inside} or len(repeated) > 1 or two_levels:
+    if {*counts} & {*inside} or len(repeated) > 1 or two_levels or any(map(part_of, counts)):
         nested = [(files.place(prefix + name), inside[name]) for name in inside if inside[name]]
         lines = [f"{place}: {quoted(folders)}" for place, folders in nested]
         raise ValueError(
             f"One level of folders must name the classes. Received: two, which both could:\n"
             f"{listed(lines)}\nIf the upper folders are parts of the set, call them train, "
-            "validation and test; if they are the classes, move the images up into them; if the "
-            "lower ones are, move these out, or name the class of each file with labels="
+            "validation and test; if they are the classes, move the images up into them, and parts "
+            "above them, as in train/cat; if the lower ones are the classes, move these out, or "
+            "name the class of each file with labels="
         )
 
 

@@ -49,6 +49,11 @@ PIXELS = np.full((3, 4, 4, 1), 0.5, "float32")
 @pytest.mark.parametrize(
     "images, expected",
     [
+        (
+            np.zeros((3, 1, 8, 8), "uint8"),
+            r"channels last.*moveaxis\(images, 1, -1\)\. Received: shape \(3, 1, 8, 8\)",
+        ),
+        (np.zeros((3, 3, 16, 20), "uint8"), r"train_images must have their channels last"),
         (PIXELS[..., 0], r"train_images must have shape .*images\[..., None\].*\(3, 4, 4\)"),
         (PIXELS[:0], r"none of them may be 0.*\(0, 4, 4, 1\)"),
         (PIXELS.astype("int64"), r"uint8 in 0..255 .*dtype int64"),

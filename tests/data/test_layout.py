@@ -111,6 +111,10 @@ def test_an_archive_made_on_windows(tmp_path):
         ("a/cat a/dog b/car b/bus", r"two, which.*\n.*/a: 'cat', 'dog'\n.*/b: 'bus', 'car'"),
         ("cat dog more/cat more/dog", r"two, which both could:\n  .*/more: 'cat', 'dog'\n"),
         ("a/images a/masks b/images b/masks", "two, which both could"),
+        (
+            "a/train b/test",
+            r"two, which both.*\n  .*/a: 'train'\n  .*/b: 'test'\n.*as in train/cat",
+        ),
         ("train/a/cat train/a/dog train/b/cow test/a/cat", r"two, which.*\n  .*train/a: 'cat', "),
         ("cat", r"at least two classes.*one folder, 'cat', of 2 images; .*problem='single_label'"),
         ("train/cat test/cat", "at least two classes must lie in"),
