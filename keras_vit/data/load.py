@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -123,10 +124,19 @@ def find_source(source, data_dir, labels=None, problem=None, test_fraction=0.2, 
     if labels is not None:
         rule = "labels belong to the images of a folder, .zip or .tar archive"
         require(is_folder or suffix in ARCHIVES, rule, received=source)
-    elif isinstance(source, str) and source == "digits":
-        return arrays.load_digits(test_fraction, seed)
-    elif isinstance(source, str) and (named := _find_named(source, data_dir)):
-        return named
+    elif isinstance(source, str):
+        if source == "digits":
+            named = arrays.load_digits(test_fraction, seed)
+        else:
+            named = _find_named(source, data_dir)
+        if named and is_folder and path.resolve().parent != tfds.data_folder(data_dir).resolve():
+            warnings.warn(
+                f"{source!r} is read as the set of that name, and not as the folder that lies "
+                f"here. Received: {source!r}; for the folder write './{source}'.",
+                stacklevel=4,
+            )
+        if named:
+            return named
     if suffix == ".npz" and path.is_file():
         return arrays.load_npz(path, test_fraction, seed, problem)
     if is_folder or (suffix in ARCHIVES and path.is_file()):

@@ -183,3 +183,12 @@ def test_prepared_set_is_read_from_its_folder(tmp_path, file_format):
     fashion = load("fashion_mnist", data_dir=tmp_path)
     np.testing.assert_array_equal(fashion.train_images, images[..., :1])
     assert fashion.test_labels.tolist() == [0, 1] and fashion.num_classes == 10
+
+
+def test_a_folder_called_like_a_set_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    with pytest.warns(UserWarning, match=r"'digits' is read as the set.* write '\./digits'"):
+        assert len(load("digits").class_names) == 10
+    with pytest.raises(ValueError, match="in one subfolder per class"):
+        load("./digits")
