@@ -138,10 +138,9 @@ class Variant(Extensions):
     @property
     def is_extended(self):
         """Whether the architecture has parts that the paper has not, of `ExtendedNetwork`."""
-        reads_one_vector = self.pool in ("token", "first", "mean")
-        return (
-            self.extensions != Extensions() or self.has_positions_in_blocks or not reads_one_vector
-        )
+        is_read_otherwise = self.norm_after_pool or self.pool not in ("token", "first", "mean")
+        has_other_tokens = self.registers or self.has_positions_in_blocks
+        return bool(self.extensions != Extensions() or has_other_tokens or is_read_otherwise)
 
     @property
     def learned_tokens(self):

@@ -79,6 +79,7 @@ FURTHER_CASES = [  # each of the other models is compiled a second time for them
     *((cls, "dropout") for cls in (layers.Dropout, layers.StochasticDepth)),
     *((cls, "later") for cls in (layers.RMSNorm, layers.SwiGLU, layers.ExtendedBlock)),
     *((cls, "both") for cls in (layers.ExtendedTokenPool, layers.ExtendedMLP)),
+    (layers.ExtendedPatchEncoder, "both"),
     *((cls, "later") for cls in (layers.LayerScale, layers.RotaryPosition)),
     *((cls, "post_norm") for cls in (layers.PostNormBlock, layers.RelativePosition2D)),
     (layers.ParallelBlock, "parallel"),

@@ -15,6 +15,7 @@ from keras_vit.layers.extensions.blocks import (
 )
 from keras_vit.layers.extensions.mlp import ExtendedMLP, SwiGLU
 from keras_vit.layers.extensions.norm import LayerScale, RMSNorm
+from keras_vit.layers.extensions.patch_encoder import ExtendedPatchEncoder
 from keras_vit.layers.extensions.patches import PatchDropout
 from keras_vit.layers.extensions.pools import AttentionPool, ExtendedTokenPool
 from keras_vit.layers.extensions.position import RelativePosition2D, RotaryPosition
@@ -57,6 +58,7 @@ __all__ = [
     "ExtendedAttention",
     "ExtendedBlock",
     "ExtendedMLP",
+    "ExtendedPatchEncoder",
     "ExtendedTokenPool",
     "GroupNorm",
     "LayerNorm",

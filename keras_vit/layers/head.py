@@ -1,7 +1,6 @@
 """What becomes of the tokens: pooling, pre-logits and the linear head (Eq. 4, section 3.1)."""
 
 import keras
-from keras import ops
 
 from keras_vit.checks import check_choice
 from keras_vit.layers import kernels
@@ -19,33 +18,21 @@ class TokenPool(Layer):
     Args:
         pool: `"token"` or `"first"` for the first token, or `"mean"`.
         class_token: whether the first token is a class token, which the mean leaves out.
-        registers: number of further learned tokens, which the mean leaves out too.
     """
 
-    integers = ("size",)
     pools = ("token", "first", "mean")
 
-    def __init__(self, pool, class_token, registers=0, **kwargs):
+    def __init__(self, pool, class_token, **kwargs):
         super().__init__(**kwargs)
         check_choice("pool", pool, self.pools)
-        self.pool, self.learned_tokens = pool, int(class_token) + registers
+        self.pool, self.class_token = pool, bool(class_token)
 
-    def call(self, x, size=None):
-        """`size` is the number of patches that each token stands for (`MergingBlock`), integers of
-        shape (batch, tokens); `None` for one each.
-        """
-        return self.mean(x, size) if self.pool == "mean" else x[:, 0]
+    def call(self, x):
+        if self.pool == "mean":
+            return kernels.mean(x[:, 1:] if self.class_token else x, axis=1)
+        return x[:, 0]
 
-    def mean(self, x, size=None):
-        """The mean of the patches."""
-        patches = x[:, self.learned_tokens :] if self.learned_tokens else x
-        if size is None:
-            return kernels.mean(patches, axis=1)
-        share = ops.cast(size[:, self.learned_tokens :, None], kernels.at_least_float32(x.dtype))
-        total = ops.sum(ops.cast(patches, share.dtype) * share, axis=1)
-        return ops.cast(total / ops.sum(share, axis=1), x.dtype)
-
-    def compute_output_spec(self, x, size=None):
+    def compute_output_spec(self, x):
         return self._output((x.shape[0], x.shape[2]))
 
 

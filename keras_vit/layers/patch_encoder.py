@@ -9,8 +9,7 @@ from keras_vit.checks import pair, positive_int
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
-from keras_vit.layers.norm import NORMS
-from keras_vit.layers.position import PositionEmbedding, small_normal
+from keras_vit.layers.position import PositionEmbedding
 
 
 def patch_projection(width, bias=True, dtype=None):
@@ -40,12 +39,7 @@ class PatchEncoder(Layer):
         position: `"learned_1d"`, `"learned_2d"`, `"sincos_2d"`, or `"none"` where no position
             embedding belongs at the input.
         dropout: rate on the tokens in training.
-        registers: number of learned tokens after the class token and the distillation token
-            (Darcet et al., 2024).
         interpolation: how the position embedding is resampled, a method of `resize_matrix`.
-        distillation: whether a distillation token, which is learned, follows the class token.
-        bias: whether the projection has a bias.
-        norm, epsilon: norm of the patches' tokens, a name of `keras_vit.Extensions.norm` or `None`.
     """
 
     def __init__(
@@ -55,77 +49,58 @@ class PatchEncoder(Layer):
         class_token=True,
         position="learned_1d",
         dropout=0.0,
-        registers=0,
         interpolation="align_corners",
-        distillation=False,
-        bias=True,
-        norm=None,
-        epsilon=1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
-        self.counts = {"class_token": int(class_token), "distillation_token": int(distillation)}
-        self.counts["registers"] = registers
+        self.learned_tokens = int(class_token)  # before those of the patches
         policy = self.dtype_policy
-        self.projection = patch_projection(width, bias, dtype=policy)
-        self.norm = NORMS[norm](epsilon, dtype=policy, name="norm")
+        self.projection = patch_projection(width, dtype=policy)
         self.position = None
         if position != "none":
-            self.position = PositionEmbedding(
-                position,
-                grid,
-                class_token=class_token,
-                registers=self.learned_tokens - int(class_token),
-                interpolation=interpolation,
-                dtype=policy,
-                name="position",
-            )
+            options = {"interpolation": interpolation, "dtype": policy, "name": "position"}
+            self.position = PositionEmbedding(position, grid, class_token=class_token, **options)
         self.dropout = Dropout.of(dropout, dtype=policy, name="dropout")
-
-    @property
-    def learned_tokens(self):
-        """The number of tokens before those of the patches."""
-        return sum(self.counts.values())
 
     def build(self, input_shape):
         batch, *grid, values = input_shape
         self.projection.build((batch, None, values))
-        self.norm.build((batch, None, self.width))
-        self.class_token = self._tokens("class_token")
-        self.distillation_token = self._tokens("distillation_token")
-        self.register_tokens = self._tokens("registers")
+        self.build_tokens()
         if self.position is not None:
             tokens = self.compute_output_shape(input_shape)[1] if len(grid) == 1 else None
             self.position.build((batch, tokens, self.width))
 
-    def _tokens(self, name):
-        """Learned tokens, of shape (1, count, width), or `None` where there are none."""
-        if not (count := self.counts[name]):
-            return None
-        initializer = "zeros" if name == "class_token" else small_normal()
-        return self.add_weight((1, count, self.width), initializer, name=name)
+    def build_tokens(self):
+        """Makes the learned tokens."""
+        if self.learned_tokens:
+            self.class_token = self.add_weight((1, 1, self.width), "zeros", name="class_token")
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
         if grid is not None:
             patches = ops.reshape(patches, (-1, grid[0] * grid[1], patches.shape[3]))
-        x = self.prepend_learned_tokens(self.norm(self.projection(patches)))
+        x = self.prepend_learned_tokens(self.project(patches))
         if self.position is not None:
             x = self.position(x, grid=grid)
         return self.dropout(x, training=training)
 
+    def project(self, patches):
+        """x_p E: (batch, N, P²·C) -> (batch, N, width)."""
+        return self.projection(patches)
+
     def prepend_learned_tokens(self, x):
-        """[x_class; x_distillation; registers; x], as in Eq. 1."""
-        if not self.learned_tokens:
-            return x
-        learned = (self.class_token, self.distillation_token, self.register_tokens)
-        learned = [ops.cast(token, x.dtype) for token in learned if token is not None]
-        first = ops.concatenate(learned, axis=1)
-        first = ops.broadcast_to(first, (ops.shape(x)[0], *first.shape[1:]))
-        return ops.concatenate([first, x], axis=1)
+        """[x_class; x], or `x` without class token."""
+        return prepend([self.class_token], x) if self.learned_tokens else x
 
     def compute_output_spec(self, patches, training=False):
         batch, *grid, _ = patches.shape
         tokens = None if None in grid else self.learned_tokens + math.prod(grid)
         return self._output((batch, tokens, self.width))
+
+
+def prepend(tokens, x):
+    """Learned tokens, each of shape (1, count, width), before those of each image."""
+    first = ops.concatenate([ops.cast(token, x.dtype) for token in tokens], axis=1)
+    first = ops.broadcast_to(first, (ops.shape(x)[0], *first.shape[1:]))
+    return ops.concatenate([first, x], axis=1)

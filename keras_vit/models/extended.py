@@ -45,15 +45,11 @@ class ExtendedNetwork(Network):
         options |= {"dtype": self.dtype, "name": "patches"}
         return ResizablePatches(self.variant.patch_size, **options)(x)
 
-    def encoder_arguments(self):
-        v = self.variant
-        return {
-            **super().encoder_arguments(),
-            "distillation": v.distillation,
-            "bias": v.patch_bias,
-            "norm": v.patch_norm,
-            "epsilon": v.epsilon,
-        }
+    def embed(self, patches):
+        v, arguments = self.variant, self.encoder_arguments()
+        arguments |= {"registers": v.registers, "distillation": v.distillation}
+        arguments |= {"bias": v.patch_bias, "norm": v.patch_norm, "epsilon": v.epsilon}
+        return layers.ExtendedPatchEncoder(**arguments)(patches)
 
     def encode(self, x, patches):
         """The tokens after the last block, and the patches that each stands for (`None`: one)."""
@@ -160,9 +156,8 @@ class ExtendedNetwork(Network):
                 **options,
             )
             return pool(norm(x), size=size)
-        make_pool = layers.ExtendedTokenPool if v.pool == "token_mean" else layers.TokenPool
-        registers = v.learned_tokens - int(v.class_token)
-        pool = make_pool(v.pool, v.class_token, registers=registers, **options)
+        options["registers"] = v.learned_tokens - int(v.class_token)
+        pool = layers.ExtendedTokenPool(v.pool, v.class_token, **options)
         # A norm works on each token by itself: normalising the one that is read is enough.
         reads_many = v.pool in ("mean", "token_mean") and not v.norm_after_pool
         return pool(norm(x), size=size) if reads_many else norm(pool(x, size=size))

@@ -70,7 +70,6 @@ class Network:
             "grid": self.grid,
             "class_token": v.class_token,
             "position": v.position if v.position_at == "input" else "none",
-            "registers": v.registers,
             "interpolation": v.interpolation,
             "dropout": self.dropout,
             "dtype": self.dtype,
@@ -103,12 +102,9 @@ class Network:
         """Eq. 4, the hidden layer of a pre-training head, and the head (section 3.1)."""
         v = self.variant
         norm = LayerNorm(v.epsilon, dtype=self.dtype, name="norm")
-        pool = TokenPool(
-            v.pool, v.class_token, registers=v.registers, dtype=self.dtype, name="pool"
-        )
+        pool = TokenPool(v.pool, v.class_token, dtype=self.dtype, name="pool")
         # LayerNorm works on each token by itself: normalising the one that is read is enough.
-        is_norm_last = v.pool != "mean" or v.norm_after_pool
-        x = norm(pool(x)) if is_norm_last else pool(norm(x))
+        x = pool(norm(x)) if v.pool == "mean" else norm(pool(x))
         if v.representation_size:
             x = pre_logits(x, v.representation_size, dtype=self.dtype)
         return self.head(x)

@@ -97,7 +97,7 @@ class MaskedPatchModel(MaskedImageModel):
     def call(self, images, training=False):
         images, encoder = self.encoder.check_images(images), self.patch_encoder
         # Eq. 1 as `patch_encoder` computes it, with the corruption right after E.
-        embedded = encoder.norm(encoder.projection(self.patches(images)))
+        embedded = encoder.project(self.patches(images))
         embedded, positions = self.corruption(embedded, training=training)
         tokens = encoder.prepend_learned_tokens(embedded)
         if encoder.position is not None:

@@ -34,8 +34,16 @@ def later(size, **fields):
     return {**size, "extensions": dataclasses.asdict(Extensions(**fields))}
 
 
+def encode_patches(w, x):
+    x = definitions.layer_norm(definitions.below(w, "norm"), x @ w["projection/kernel"])
+    learned = [w["class_token"], w["distillation_token"], w["registers"]]
+    tokens = np.concatenate([np.repeat(each, len(x), axis=0) for each in learned] + [x], axis=1)
+    return tokens + w["position/embedding"]
+
+
 HEADS, HIDDEN, ROTATED = {"num_heads": 2}, {"hidden_dim": 12}, {"num_heads": 2, "head_width": 8}
 ROTATED |= {"grid": (2, 2), "learned_tokens": 1}
+TOKENS = ("class_token", "distillation_token", "registers")
 SIZE, GRID = {"num_heads": 2, "mlp_dim": 12}, (2, 3)
 PATCHES, GRID_TOKENS = {"x": (2, 4, 12)}, {"x": (2, 6, 8)}
 MAP = ("probe", *under("attention", ATTENTION), *under("norm", NORM), *under("mlp", MLP))
@@ -146,6 +154,21 @@ CASES = [
         {**SIZE, "activation": "quick_gelu"},
         lambda w, x: definitions.attention_pool(w, x, "quick_gelu"),
         MAP,
+    ),
+    Case(
+        "ExtendedPatchEncoder",
+        layers.ExtendedPatchEncoder,
+        {
+            "width": 8,
+            "grid": (2, 2),
+            "registers": 2,
+            "distillation": True,
+            "bias": False,
+            "norm": "layer_norm",
+        },
+        encode_patches,
+        ("projection/kernel", *under("norm", NORM), *TOKENS, "position/embedding"),
+        {"patches": (2, 4, 12)},
     ),
     Case(
         "ExtendedTokenPool",

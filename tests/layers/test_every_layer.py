@@ -34,12 +34,9 @@ BLOCK = {"num_heads": 2, "mlp_dim": 12}
 WITH_COUNTS = [  # layers with an input that counts or indexes, and those that are not public
     Case(name, layer, arguments, None, inputs=inputs)
     for name, layer, arguments, inputs in (
-        ("mean", layers.TokenPool, {"pool": "mean", "class_token": True}, {"size": (2, 5)}),
-        (
-            "both",
-            layers.ExtendedTokenPool,
-            {"pool": "token_mean", "class_token": True},
-            {"size": (2, 5)},
+        *(
+            (pool, layers.ExtendedTokenPool, {"pool": pool, "class_token": True}, {"size": (2, 5)})
+            for pool in ("mean", "token_mean")
         ),
         ("map", layers.AttentionPool, BLOCK, {"size": (2, 5)}),
         ("merging", MergingBlock, {**BLOCK, "merged": 1}, {"size": (2, 5)}),

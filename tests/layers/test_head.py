@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_vit.layers import TokenPool
+from keras_vit.layers import ExtendedTokenPool, TokenPool
 from tests.support import (
     assert_close,
     forward,
@@ -50,6 +50,6 @@ def test_fresh_logits_are_the_bias_of_the_head(pool, bias):
 
 
 def test_the_mean_leaves_registers_out():
-    pool = TokenPool("mean", class_token=True, registers=2)
+    pool = ExtendedTokenPool("mean", class_token=True, registers=2)
     assert_close(pool(X), X[:, 3:].mean(axis=1), 1e-6)
-    assert TokenPool.from_config(pool.get_config()).get_config()["registers"] == 2
+    assert ExtendedTokenPool.from_config(pool.get_config()).get_config()["registers"] == 2

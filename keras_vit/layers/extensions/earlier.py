@@ -4,11 +4,13 @@ from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.extensions.attention import ExtendedAttention
 from keras_vit.layers.extensions.blocks import ExtendedBlock
 from keras_vit.layers.extensions.mlp import ExtendedMLP
+from keras_vit.layers.extensions.patch_encoder import ExtendedPatchEncoder
 from keras_vit.layers.extensions.pools import ExtendedTokenPool
 from keras_vit.layers.extensions.remat import RematExtendedBlock, RematTransformerBlock
 from keras_vit.layers.head import TokenPool
 from keras_vit.layers.layer import EARLIER_CONFIGS
 from keras_vit.layers.mlp import MLP
+from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.layers.resnet import BOTTLENECKS, ROOTS, BottleneckV1, RootV1
 from keras_vit.layers.transformer_block import TransformerBlock
 
@@ -19,6 +21,7 @@ EXTENDED = {
     RematTransformerBlock: RematExtendedBlock,
 }
 
+OF_TOKENS = {PatchEncoder: ExtendedPatchEncoder, TokenPool: ExtendedTokenPool}
 BY_VERSION = {RootV1: ROOTS, BottleneckV1: BOTTLENECKS}
 
 
@@ -33,8 +36,9 @@ def of_earlier_versions(cls, config):
     if "later" in config:
         config["extensions"] = config.pop("later")
         return EXTENDED.get(cls, cls)
-    is_extended = cls is TokenPool and config["pool"] in ExtendedTokenPool.pools
-    return ExtendedTokenPool if is_extended else cls
+    # Before the paper's layers of tokens knew the class token alone, they had these arguments.
+    is_extended = cls in OF_TOKENS and "registers" in config
+    return OF_TOKENS[cls] if is_extended else cls
 
 
 EARLIER_CONFIGS.append(of_earlier_versions)

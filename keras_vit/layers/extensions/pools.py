@@ -15,21 +15,40 @@ from keras_vit.layers.norm import LayerNorm
 
 @keras.saving.register_keras_serializable("keras_vit")
 class ExtendedTokenPool(TokenPool):
-    """The class token beside the mean of the patches, or the distillation token.
+    """A `TokenPool` that knows other learned tokens, merged tokens and other pools.
 
-    Shapes: (batch, tokens, width) -> (batch, 2 * width), or (batch, width) of one token.
+    Shapes: (batch, tokens, width) -> (batch, width), or (batch, 2 * width) of `"token_mean"`.
 
     Args:
-        pool: `"token_mean"`, as in DINOv2's linear heads, or `"distillation"` for the second token.
-        class_token, registers: as in `TokenPool`.
+        pool, class_token: as in `TokenPool`; or `"token_mean"`, the class token beside the mean of
+            the patches, as in DINOv2's linear heads, or `"distillation"` for the second token.
+        registers: number of further learned tokens, which the mean leaves out too.
     """
 
-    pools = ("token_mean", "distillation")
+    integers = ("size",)
+    pools = (*TokenPool.pools, "token_mean", "distillation")
+
+    def __init__(self, pool, class_token, registers=0, **kwargs):
+        super().__init__(pool, class_token, **kwargs)
+        self.learned_tokens = int(class_token) + registers
 
     def call(self, x, size=None):
-        if self.pool == "distillation":
-            return x[:, 1]
-        return ops.concatenate([x[:, 0], self.mean(x, size)], axis=-1)
+        """`size` is the number of patches that each token stands for (`MergingBlock`), integers of
+        shape (batch, tokens); `None` for one each.
+        """
+        if self.pool in ("mean", "token_mean"):
+            mean = self.mean(x, size)
+            return mean if self.pool == "mean" else ops.concatenate([x[:, 0], mean], axis=-1)
+        return x[:, 1] if self.pool == "distillation" else x[:, 0]
+
+    def mean(self, x, size=None):
+        """The mean of the patches."""
+        patches = x[:, self.learned_tokens :] if self.learned_tokens else x
+        if size is None:
+            return kernels.mean(patches, axis=1)
+        share = ops.cast(size[:, self.learned_tokens :, None], kernels.at_least_float32(x.dtype))
+        total = ops.sum(ops.cast(patches, share.dtype) * share, axis=1)
+        return ops.cast(total / ops.sum(share, axis=1), x.dtype)
 
     def compute_output_spec(self, x, size=None):
         batch, _, width = x.shape
@@ -84,7 +103,7 @@ class AttentionPool(Layer):
             self.mlp.build(probe)
 
     def call(self, x, size=None):
-        """`size` is as in `TokenPool`: the probe counts a token that often."""
+        """`size` is as in `ExtendedTokenPool`: the probe counts a token that often."""
         bias = None if size is None else log_size(size[:, self.skipped :], x.dtype)
         memory = x[:, self.skipped :] if self.skipped else x
         y = self.attention(self._probes(x), memory=memory, bias=bias)

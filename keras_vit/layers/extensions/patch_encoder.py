@@ -1,0 +1,75 @@
+"""Tokens of later families: registers, a distillation token, a norm of the patches' tokens."""
+
+import keras
+
+from keras_vit.checks import pair, positive_int
+from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.layer import Layer
+from keras_vit.layers.norm import NORMS
+from keras_vit.layers.patch_encoder import PatchEncoder, patch_projection, prepend
+from keras_vit.layers.position import PositionEmbedding, small_normal
+
+
+@keras.saving.register_keras_serializable("keras_vit", name="ExtendedPatchEncoder")
+class ExtendedPatchEncoder(PatchEncoder):
+    """A `PatchEncoder` with other learned tokens, and other parts where the patches are projected.
+
+    Shapes: as `PatchEncoder`, with a token more for distillation and for each register.
+
+    Args:
+        width, grid, class_token, position, dropout, interpolation: as in `PatchEncoder`.
+        registers: number of learned tokens after the class token and the distillation token
+            (Darcet et al., 2024).
+        distillation: whether a distillation token, which is learned, follows the class token.
+        bias: whether the projection has a bias.
+        norm, epsilon: norm of the patches' tokens, a name of `keras_vit.Extensions.norm` or `None`.
+    """
+
+    def __init__(
+        self,
+        width,
+        grid,
+        class_token=True,
+        position="learned_1d",
+        dropout=0.0,
+        interpolation="align_corners",
+        registers=0,
+        distillation=False,
+        bias=True,
+        norm=None,
+        epsilon=1e-6,
+        **kwargs,
+    ):
+        Layer.__init__(self, **kwargs)  # `PatchEncoder` would make the paper's parts
+        self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
+        self.counts = {"class_token": int(class_token), "distillation_token": int(distillation)}
+        self.counts["registers"] = registers
+        self.learned_tokens, policy = sum(self.counts.values()), self.dtype_policy
+        self.projection = patch_projection(width, bias, dtype=policy)
+        self.norm = NORMS[norm](epsilon, dtype=policy, name="norm")
+        self.position = None
+        if position != "none":
+            options = {"interpolation": interpolation, "dtype": policy, "name": "position"}
+            options["registers"] = self.learned_tokens - int(class_token)
+            self.position = PositionEmbedding(position, grid, class_token=class_token, **options)
+        self.dropout = Dropout.of(dropout, dtype=policy, name="dropout")
+
+    def build_tokens(self):
+        shapes = {name: (1, count, self.width) for name, count in self.counts.items() if count}
+        initial = {name: "zeros" if name == "class_token" else small_normal() for name in shapes}
+        self.tokens = [self.add_weight(shapes[name], initial[name], name=name) for name in shapes]
+
+    def build(self, input_shape):
+        self.norm.build((*input_shape[:-1], self.width))
+        super().build(input_shape)
+
+    def project(self, patches):
+        return self.norm(self.projection(patches))
+
+    def prepend_learned_tokens(self, x):
+        """[x_class; x_distillation; registers; x]."""
+        return prepend(self.tokens, x) if self.tokens else x
+
+
+# Keras's files name a layer, and the place of its weights, by its class; these are older than it.
+ExtendedPatchEncoder.__name__ = "PatchEncoder"
