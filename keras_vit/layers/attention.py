@@ -16,8 +16,8 @@ class MultiHeadSelfAttention(Layer):
 
     The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
     heads, head width), that of the output (heads, head width, width), as in the authors' files.
-    A call never holds A = softmax(q kᵀ / √D_h): a fused kernel computes Eq. 6 and 7 together.
-    `scores` gives A, and `with_scores` goes on from it.
+    A fused kernel computes Eq. 6 and 7 together, without A = softmax(q kᵀ / √D_h) in memory;
+    `scores` computes A by itself, and `with_scores` the output for a given A.
 
     Shapes: (batch, tokens, width) -> the same.
 
@@ -44,15 +44,17 @@ class MultiHeadSelfAttention(Layer):
         """A layer of Eq. 5, built: (batch, tokens, width) -> (batch, tokens, heads, D_h)."""
         width = input_shape[-1]
         check_heads(width, self.num_heads)
-        shape, axes = (None, self.num_heads, width // self.num_heads), "hk" if has_bias else None
+        shape = (None, self.num_heads, width // self.num_heads)
+        axes = "hk" if has_bias else None
         layer = Linear("btd,dhk->bthk", shape, bias_axes=axes, dtype=self.dtype_policy, name=name)
         layer.build(input_shape)
         return layer
 
     def output_projection(self, input_shape, has_bias=True):
         """U_msa of Eq. 8, built: (batch, tokens, heads, D_h) -> (batch, tokens, width)."""
-        width, axes, dtype = input_shape[-1], "d" if has_bias else None, self.dtype_policy
-        layer = Linear("bthk,hkd->btd", (None, width), bias_axes=axes, dtype=dtype, name="out")
+        shape = (None, width := input_shape[-1])
+        axes = "d" if has_bias else None
+        layer = Linear("bthk,hkd->btd", shape, bias_axes=axes, dtype=self.dtype_policy, name="out")
         layer.build((*input_shape[:-1], self.num_heads, width // self.num_heads))
         return layer
 

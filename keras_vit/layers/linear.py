@@ -13,7 +13,7 @@ class Linear(AdaptableKernel, FloatInputs, keras.layers.EinsumDense):
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
     need them; the product folds batch and tokens into rows and the kernel into a matrix, because
     the gradient of a product with more axes is slow on some backends. `AdaptableKernel` makes LoRA
-    and quantisation work as in `EinsumDense`; `FloatInputs` takes integers as numbers.
+    and quantisation work as in `EinsumDense`; `FloatInputs` casts integers to floats.
 
     Args:
         equation: such as `"btd,dhk->bthk"`; the axes that it sums over are the last of the input

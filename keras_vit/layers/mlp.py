@@ -51,5 +51,5 @@ class MLP(Layer):
         return layer
 
     def call(self, x, training=False):
-        x = self.dropout_1(self.dense_1(x), training=training)
+        x = self.dropout_1(self.dense_1(x), training=training)  # `dense_1` ends with the GELU
         return self.dropout_2(self.dense_2(x), training=training)
