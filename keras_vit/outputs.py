@@ -187,6 +187,12 @@ def reading_of_loss(loss):
     return None, None
 
 
+def is_of_keras(function):
+    """Whether Keras has a class or function, or that of a `functools.partial`."""
+    module = getattr(getattr(function, "func", function), "__module__", None)
+    return (module or "").startswith("keras.")
+
+
 def warn_of_last_loss(model, loss):
     """Warns where a loss that tells nothing replaces one that the reading of a model is from."""
     last, present = reading_of_loss(loss)[0], getattr(model, "loss", None)
