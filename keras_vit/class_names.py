@@ -127,7 +127,7 @@ def check_labels(model, labels):
         map_heads(check_numbers, losses, labels, shapes)
     else:
         check_numbers(loss, labels, getattr(model, "output_shape", None))
-        check_metrics(model, labels)
+    check_metrics(model, labels)
 
 
 def check_numbers(loss, labels, output_shape):
@@ -171,24 +171,23 @@ def check_numbers(loss, labels, output_shape):
 def check_metrics(model, labels):
     """Raises a ValueError where a metric reads class numbers and labels are rows, or inversely.
 
-    Keras chooses such a metric for "accuracy" by the first labels; later ones of another form, as
-    those of a validation set, would be compared with each other's shape.
+    Keras chooses such a metric for "accuracy" by the first labels, and compares later ones of the
+    other form, as those of a validation set, with it in silence. Of several heads one must fit.
     """
+    parts = [each for each in keras.tree.flatten(labels) if getattr(each, "ndim", 0)]
     shape = getattr(model, "output_shape", None)
-    is_one = isinstance(shape, tuple) and isinstance(shape[-1], int) and shape[-1] > 1
-    if not is_one or not getattr(labels, "ndim", 0):
-        return
-    metrics = [getattr(each, "metrics", [each]) for each in model.metrics]
+    shape = shape if isinstance(shape, tuple) else (None, None)
+    metrics = [getattr(each, "metrics", [each]) for each in model.metrics] if parts else []
     for metric in keras.tree.flatten(metrics):
         name = type(metric).__name__
-        if is_of_keras(metric) and "Categorical" in name:
-            if name.startswith("Sparse") != _is_column(labels, shape):
-                raise ValueError(
-                    f"The metric {metric.name!r} is Keras's {name}, chosen by the first labels if "
-                    "it was called 'accuracy', and reads labels of one form, class numbers or rows "
-                    f"of 0 and 1. Received: labels of shape {tuple(labels.shape)}; "
-                    "keras_vit.training.Accuracy() takes both, or give all data one form."
-                )
+        is_known, is_sparse = is_of_keras(metric) and "Categorical" in name, "Sparse" in name
+        if is_known and shape[-1] != 1 and is_sparse not in {_is_column(y, shape) for y in parts}:
+            raise ValueError(
+                f"The metric {metric.name!r} is Keras's {name}, chosen by the first labels if it "
+                "was called 'accuracy', and reads labels of one form, class numbers or rows of 0 "
+                f"and 1. Received: labels of shape {tuple(parts[0].shape)}; "
+                "keras_vit.training.Accuracy() takes both, or give all data one form."
+            )
 
 
 def _is_column(labels, output_shape):
