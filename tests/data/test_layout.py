@@ -197,5 +197,5 @@ def test_names_of_parts():
     for name in "train TRAINING train_set Train-Images traindata train2017 trainA".split():
         assert part_of(name) == "train"
     assert {part_of("VALID"), part_of("val_dir"), part_of("ValB")} == {"validation"}
-    for name in ("trains", "trainer", "retrain", "seg_train", "test_1", "latest", "dev2", ""):
+    for name in ["", *"trains trainer retrain seg_train test_1 latest dev2 val200".split()]:
         assert part_of(name) is None
