@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.ends import known_of_end
 from keras_vit.heads import heads_of, map_heads
-from keras_vit.outputs import reading_of_loss
+from keras_vit.outputs import is_of_keras, reading_of_loss
 
 
 def class_map(problem, known, of_data, counts, owner="the model"):
@@ -116,7 +116,7 @@ def check_outputs(model, data):
 
 
 def check_labels(model, labels):
-    """`check_numbers` of a model, or of each of its heads that has labels."""
+    """`check_numbers` and `check_metrics` of a model; of several heads, the former of each."""
     loss = getattr(model, "loss", None)
     if isinstance(loss, Mapping) and isinstance(labels, Mapping):
         outputs = getattr(model, "output", None)
@@ -127,32 +127,69 @@ def check_labels(model, labels):
         map_heads(check_numbers, losses, labels, shapes)
     else:
         check_numbers(loss, labels, getattr(model, "output_shape", None))
+    check_metrics(model, labels)
 
 
 def check_numbers(loss, labels, output_shape):
-    """Raises a ValueError where a label is none of the classes of a model with so many outputs.
+    """Raises a ValueError where labels are not what the loss of a model with so many outputs reads.
 
-    JAX and TensorFlow would train with it in silence. Looked at are the losses of this library and
-    Keras's sparse cross-entropy without `ignore_class`; what labels mean to others they know.
+    In silence the backends train with numbers of no class, take -1 and 255 for probabilities, and
+    repeat a column of values for each output. Looked at are the losses of this library and Keras's
+    without `ignore_class`; what labels mean to others they know.
     """
-    is_sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
-    is_sparse = loss == "sparse_categorical_crossentropy" or (
-        is_sparse and loss.get_config()["ignore_class"] is None
-    )
-    is_known = is_sparse or hasattr(loss, "per_example")  # a `ClassificationLoss`
+    is_own, reading = hasattr(loss, "per_example"), reading_of_loss(loss)[0]
+    is_known = is_own or isinstance(loss, str) or is_of_keras(loss)
+    has_options = hasattr(loss, "keywords") or getattr(loss, "ignore_class", None) is not None
     is_one = isinstance(output_shape, tuple) and isinstance(output_shape[-1], int)
     is_here = getattr(labels, "ndim", 0) and getattr(labels, "is_fully_addressable", True)
-    if not (is_known and is_one and is_here):
+    if has_options or not (is_known and reading and is_one and is_here):
         return
-    labels = keras.ops.convert_to_numpy(labels)
-    classes, wrong = max(output_shape[-1], 2), None  # one logit tells two classes
-    if labels.ndim == len(output_shape) and labels.shape[-1] != 1:
-        if labels.shape[-1] != classes:
-            wrong = f"{labels.shape[-1]} classes"
-    elif (outside := labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]).size:
-        wrong = str(outside.flat[0])
-    if wrong:
-        raise ValueError(
-            f"Labels must be whole numbers from 0 to {classes - 1}, the classes of the model, or "
-            f"one value for each class. Received: {wrong}; give the model the data's num_classes."
-        )
+    labels, outputs = keras.ops.convert_to_numpy(labels), output_shape[-1]
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    is_sparse, is_column = name.lower().startswith("sparse"), _is_column(labels, output_shape)
+    classes = max(outputs, 2)  # one logit tells two classes
+    rule, advice = f"one value for each of the {outputs} outputs", ""
+    numbers = f"whole numbers from 0 to {classes - 1}, the classes of the model"
+    if is_sparse or is_own:
+        advice = "; give the model the data's num_classes"
+        rule = numbers if is_sparse else f"{numbers}, or one value from 0 to 1 for each class"
+    elif reading != "values":
+        rule, advice = f"{rule}, from 0 to 1", "; no and yes are 0 and 1"
+    is_number = is_sparse or (is_own and is_column)
+    has_form = is_column if is_number else (1 if is_column else labels.shape[-1]) == outputs
+    if not has_form or labels.dtype.kind in "OSU":
+        is_rows = is_own and not is_column
+        wrong = [f"{labels.shape[-1]} classes" if is_rows else f"{labels.dtype}, {labels.shape}"]
+    elif is_number:
+        wrong = labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]
+    else:  # mixed ones pass 1 by a rounding error
+        wrong = labels[~((labels > -1e-3) & (labels < 1.001))] if reading != "values" else ()
+    if len(wrong):
+        raise ValueError(f"Labels must be {rule}. Received: {wrong[0]}{advice}.")
+
+
+def check_metrics(model, labels):
+    """Raises a ValueError where a metric reads class numbers and labels are rows, or inversely.
+
+    Keras chooses such a metric for "accuracy" by the first labels, and compares later ones of the
+    other form, as those of a validation set, with it in silence. Of several heads one must fit.
+    """
+    parts = [each for each in keras.tree.flatten(labels) if getattr(each, "ndim", 0)]
+    shape = getattr(model, "output_shape", None)
+    shape = shape if isinstance(shape, tuple) else (None, None)
+    metrics = [getattr(each, "metrics", [each]) for each in model.metrics] if parts else []
+    for metric in keras.tree.flatten(metrics):
+        name = type(metric).__name__
+        is_known, is_sparse = is_of_keras(metric) and "Categorical" in name, "Sparse" in name
+        if is_known and shape[-1] != 1 and is_sparse not in {_is_column(y, shape) for y in parts}:
+            raise ValueError(
+                f"The metric {metric.name!r} is Keras's {name}, chosen by the first labels if it "
+                "was called 'accuracy', and reads labels of one form, class numbers or rows of 0 "
+                f"and 1. Received: labels of shape {tuple(parts[0].shape)}; "
+                "keras_vit.training.Accuracy() takes both, or give all data one form."
+            )
+
+
+def _is_column(labels, output_shape):
+    """Whether labels have one number where the model has one or several outputs."""
+    return labels.ndim < len(output_shape) or labels.shape[-1] == 1

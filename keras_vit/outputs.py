@@ -114,8 +114,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     the loss that it is compiled with, and may have from the config of its weights; a softmax or a
     sigmoid at the end of the model; its compiled loss; the record of the model inside that it ends
     with. Several of these must agree, and only a softmax may be followed by an unknown layer.
-    Otherwise two outputs or more are logits of a softmax; of one of several heads nothing is
-    assumed, as heads are seldom alike.
+    Otherwise two outputs or more are logits of a softmax, with a warning where a loss that is not
+    known trained them; of one of several heads nothing is assumed, as heads are seldom alike.
 
     Args:
         model: a Keras model with one output of shape (batch, outputs), or one of `heads_of`.
@@ -151,6 +151,13 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
             f"which. Received: {model.name!r}, never compiled with a loss that tells. Set "
             "model.reading = 'sigmoid' or 'values', or pass reading=..."
         )
+    if name is None and getattr(model, "loss", None) is not None:
+        warnings.warn(
+            f"The outputs of {model.name!r} are taken for those of a softmax, as its loss says "
+            f"nothing of that. Received: loss={model.loss!r}; set model.reading = 'softmax', "
+            "'sigmoid' or 'values'.",
+            stacklevel=2,
+        )
     name = name or "softmax"
     if name == "softmax" and outputs == 1:
         raise ValueError(
@@ -185,6 +192,12 @@ def reading_of_loss(loss):
             takes_logits = reading != "values" and bool(options.get("from_logits"))
             return reading, takes_logits or name in _OF_THIS_LIBRARY
     return None, None
+
+
+def is_of_keras(function):
+    """Whether Keras has a class or function, or that of a `functools.partial`."""
+    module = getattr(getattr(function, "func", function), "__module__", None)
+    return (module or "").startswith("keras.")
 
 
 def warn_of_last_loss(model, loss):

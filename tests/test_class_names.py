@@ -178,3 +178,24 @@ def test_fit_counts_the_outputs(outputs):
     model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
     message = f"Received: {outputs} of 'vision_transformer.*' for 3 classes; give the model"
     refuses(message, model.fit, fed(training=True), verbose=0)
+
+
+@pytest.mark.any_backend
+def test_a_metric_of_labels_of_another_form_is_refused(named, tmp_path):
+    """Images to train on have rows, as they are mixed, and those of a validation set numbers."""
+    data, held_out = fed(training=True), fed()
+    around = keras.Sequential([named, keras.layers.Dense(3)])
+    around.compile("sgd", training.SoftmaxLoss(), metrics=["accuracy"])
+    run, options = training.fit, {"epochs": 1, "validation": held_out}
+    refuses("'accuracy'.*Received.*Accuracy", run, around, data, tmp_path / "run", **options)
+    named.compile("sgd", training.SoftmaxLoss(), metrics=["accuracy"])
+    fit = named.fit
+    refuses("'accuracy'.*Received.*Accuracy", fit, data, validation_data=held_out, verbose=0)
+    named.compile("sgd", training.SoftmaxLoss(), metrics=[training.Accuracy()])
+    history = fit(data, validation_data=held_out, verbose=0).history
+    report = evaluate(named, held_out, progress=False)
+    assert history["val_top_1_accuracy"] == [pytest.approx(report.top1)]
+    named.compile("sgd", training.SoftmaxLoss(), metrics=["accuracy"])
+    images = PIXELS / np.float32(127.5) - 1
+    named.evaluate(images, LABELS, verbose=0)
+    refuses("'accuracy'.*Received.*Accuracy", named.evaluate, images, np.eye(3)[LABELS], verbose=0)

@@ -75,6 +75,12 @@ def test_losses_that_tell_nothing():
         assert reading_of_loss(loss) == (None, None)
     assert reading_of_loss("binary_crossentropy") == ("sigmoid", False)
     assert reading_of_loss(keras.losses.CategoricalCrossentropy()) == ("softmax", False)
+    model = model_with()
+    model.compile(loss=lambda y, z: keras.ops.mean(y * z))  # of several labels at once, say
+    with pytest.warns(UserWarning, match="taken for those of a softmax.*Received: loss=<function"):
+        close(told(model), SOFTMAX)
+    model.reading = "sigmoid"
+    close(told(model), SIGMOIDS)
 
 
 def test_a_single_logit_is_asked_about():

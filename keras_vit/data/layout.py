@@ -9,6 +9,7 @@ from keras_vit.data.files import Folder, images_among, listed, refuse
 from keras_vit.data.sources import part_of
 
 _WORDS = ("train", "valid")  # names of parts that are names of classes as well
+_NO_CLASS = ("images", "image", "imgs", "img", "jpegimages")  # beside masks or annotations
 
 
 def labelled_files(files, problem=None):
@@ -114,6 +115,12 @@ def _class_images(files, images, prefix, known):
         raise _no_classes(files, prefix, classes, below.get("", []))
     levels = {name: folders_below(classes[name], f"{prefix}{name}/") for name in classes}
     _check_levels(files, prefix, levels)
+    if len(classes) > 1 and (no_class := [n for n in classes if n.lower() in _NO_CLASS]):
+        raise ValueError(
+            f"The folders in {files.place(prefix)} must be the classes. Received: "
+            f"{quoted(no_class)} beside {quoted(set(classes) - set(no_class))}; pass a folder of "
+            "class folders, or name the class of each file with labels="
+        )
     for name in filter(part_of, below):
         others = quoted(set(classes) - {name})
         if name.lower() not in _WORDS or "" not in levels[name]:

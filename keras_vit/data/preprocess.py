@@ -211,10 +211,10 @@ def list_images(images, channels, must_exist=True):
     if isinstance(images, (*PATHS, Image.Image)) or not isinstance(images, Iterable):
         images = [images]
     elif hasattr(images, "__array__"):
-        images = np.asarray(images)
+        images = _array(images)
         if images.ndim == 4:
             return list(_checked(images, "images", channels))
-        images = [images]
+        images = images.tolist() if images.dtype.kind in "OSU" else [images]  # of paths
     items = [each for x in images for each in (files_at(x) if isinstance(x, PATHS) else [x])]
     if not items:
         raise ValueError("No images. Received: an empty list; is the folder or the pattern right?")
@@ -226,7 +226,7 @@ def list_images(images, channels, must_exist=True):
                 "images must be paths, PIL images or arrays, or a list of them. Received: item "
                 f"{index} of type {type(item).__name__}"
             )
-        array = np.asarray(item)
+        array = _array(item)
         array = array[..., None] if array.ndim == 2 else array
         items[index] = _checked(array, f"images[{index}]", channels, rank=3)
     missing = [str(x) for x in items if isinstance(x, PATHS) and not os.path.exists(x)]
@@ -235,6 +235,11 @@ def list_images(images, channels, must_exist=True):
             f"{len(missing)} of {len(items)} images do not exist. Received:\n" + listed(missing)
         )
     return items
+
+
+def _array(images):
+    """An array or a tensor, which may be on a device or have gradients, in NumPy."""
+    return images if isinstance(images, np.ndarray) else keras.ops.convert_to_numpy(images)
 
 
 def _checked(array, name, channels, rank=4):

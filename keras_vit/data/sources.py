@@ -18,7 +18,10 @@ _NAMES = {  # what people call the parts
     "validation": ("val", "valid", "validation", "dev", "development"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-_ENDINGS = re.compile(r"[-_ ]?(set|data|dataset|images|split)\Z")
+# As in test_set, test1 and val2017; "val200" is a slice of VTAB's.
+_ENDINGS = re.compile(
+    r"([-_ ]?(?i:set|data|dataset|images|split|dir)|(?<=[nltNLT])(\d|20\d\d|[AB]))\Z"
+)
 # Of the order in which slices are drawn from class folders: any number, but the same in every run.
 SLICE_SEED = 3
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
@@ -29,10 +32,11 @@ _PART = re.compile(rf"([\w-]+)(?:\[{_BOUND}:{_BOUND}\])?")
 def part_of(name):
     """`"train"`, `"validation"` or `"test"` for a name that people give that part; else None.
 
-    It may be in any case, and also "training_set", "test-images" or "ValData".
+    It may be in any case, and also "training_set", "ValData", or one of several, as "test2017" and
+    "trainA".
     """
-    stem = _ENDINGS.sub("", name.lower())
-    return next((part for part, names in _NAMES.items() if stem in names), None)
+    stems = {name.lower(), _ENDINGS.sub("", name).lower()}
+    return next((part for part, names in _NAMES.items() if stems & {*names}), None)
 
 
 def count_classes(class_names, label_shape):

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.checks import check_choice, positive_int
+from keras_vit.checks import check_choice, positive_int, require
 from keras_vit.inspection.forward import to_array
 from keras_vit.outputs import are_logits, log_softmax
 from keras_vit.text import percent, table
@@ -167,9 +167,14 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     between 1e-3 and 1e3, as logits that separate all classes have no maximum. Arguments are as in
     `calibration`.
 
+    Raises:
+        ValueError: scores that are probabilities already, or as in `calibration`.
+
     Source: section 4.2 of Guo et al., 2017.
     """
     logits, labels = _scores_and_labels(logits, labels)
+    rule = "A temperature divides logits; take the logarithm of probabilities, np.log(p)"
+    require(are_logits(logits), rule, received="rows of probabilities, each with a sum of 1")
     right = logits[np.arange(len(labels)), labels].mean()
     low, high = -np.log(1e3), np.log(1e3)  # of log(1/T)
     for _ in range(60):

@@ -12,7 +12,7 @@ import keras
 from keras_vit.class_names import check_classes, check_labels, check_outputs
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
-from keras_vit.outputs import check_problem, reading_of_loss
+from keras_vit.outputs import check_problem, is_of_keras, reading_of_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import keep_values_after_errors, new_train_function, one_at_a_time
 
@@ -248,12 +248,12 @@ def _of_probabilities(metric, reading):
     if isinstance(metric, keras.metrics.Metric):
         # Its config would give a function's name alone, which one of the user's may have, too.
         update, function = type(metric).update_state, getattr(metric, "_fn", None)
-        if not _is_of_keras(update):
+        if not is_of_keras(update):
             return False
         options = metric.get_config() if function is None else metric._fn_kwargs
         metric = function or update
     if not isinstance(metric, str):
-        if not _is_of_keras(metric):
+        if not is_of_keras(metric):
             return False
         parameters = inspect.signature(metric).parameters.items()
         options = {option: each.default for option, each in parameters} | options
@@ -266,9 +266,3 @@ def _of_probabilities(metric, reading):
     # Those at a given recall, and their like, look for a threshold from 0 to 1.
     is_within = [0 < limit < 1 for limit in keras.tree.flatten(limits) if limit is not None]
     return reading is not None and (any(is_within) or "num_thresholds" in options)
-
-
-def _is_of_keras(function):
-    """Whether Keras has a class or function, or that of a `functools.partial`."""
-    module = getattr(getattr(function, "func", function), "__module__", None)
-    return (module or "").startswith("keras.")

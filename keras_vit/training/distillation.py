@@ -115,6 +115,12 @@ class Distiller(Trainer, keras.Model):
     def output_shape(self):
         return self.student.output_shape
 
+    @property
+    def class_names(self):
+        """Those of the teacher, or else of the student; classes of the data must be numbered so."""
+        names = [known_of_end(model, "class_names") for model in (self.teacher, self.student)]
+        return next(filter(None, names), None)
+
     def describe(self):
         """What makes two runs the same beside what `training.fit` sees; a dict for JSON."""
         digits = 0

@@ -215,6 +215,8 @@ class Run:
         look(self.model, "train", images, owner_of_images(self.model))
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
+        if hasattr(self.validation, "from_step"):  # its labels now, and not after an epoch
+            feed.check_labels(self.model, self.validation[0])
         length = {"steps": progress.total_updates, "steps_per_epoch": progress.per_epoch}
         data = {"batch_size": self.batch_size}
         for name, each in (("data", self.data), ("validation", self.validation)):

@@ -120,6 +120,11 @@ def test_an_archive_made_on_windows(tmp_path):
         ("train/cat test/cat", "at least two classes must lie in"),
         ("cat dog test", r"'test' beside 'cat', 'dog' in .*rename it"),
         ("cat dog Validation", "'Validation' beside 'cat', 'dog'"),
+        ("train2017 val2017 annotations", r"train2017/ with 0 subfolders and files \.png x2"),
+        ("train test1", r"train/ with 0 subfolders and files \.png x2"),
+        ("trainA trainB testA testB", r"'testA', 'testB', which all mean 'test'"),
+        ("images annotations/trimaps", r"must be the classes.*'images' beside 'annotations'"),
+        ("train/Images train/masks val/Images val/masks", "'Images' beside 'masks'.*labels="),
         ("train/cat train/dog unlabelled", "'train' beside 'unlabelled'"),
         ("train/cat train/dog val/cat valid/dog", r"one folder. Received: 'val', 'valid', which"),
         ("train/cat train/dog test", r"test/ with 0 subfolders and files \.png x2"),
@@ -189,7 +194,8 @@ def test_what_is_left_out_is_counted_and_named(tmp_path):
 
 
 def test_names_of_parts():
-    for name in "train TRAINING train_set Train-Images traindata".split():
+    for name in "train TRAINING train_set Train-Images traindata train2017 trainA".split():
         assert part_of(name) == "train"
-    for name in ("trains", "trainer", "retrain", "seg_train", "test_1", "latest", "dev2", ""):
+    assert {part_of("VALID"), part_of("val_dir"), part_of("ValB")} == {"validation"}
+    for name in ["", *"trains trainer retrain seg_train test_1 latest dev2 val200".split()]:
         assert part_of(name) is None

@@ -91,6 +91,8 @@ def test_a_pattern_of_files(tmp_path):
     for index in range(3):
         Image.new("RGB", (5 + index, 4)).save(tmp_path / f"{index}.png")
     assert preprocess(tmp_path.glob("*.png"), model_of()).shape == (3, 224, 224, 3)
+    files = np.array([f"{tmp_path}/0.png", f"{tmp_path}/1.png"])
+    assert preprocess(files, model_of()).shape == (2, 224, 224, 3)
     refuses(r"No images\. Received: an empty list", preprocess, tmp_path.glob("*.jpeg"), model_of())
 
 

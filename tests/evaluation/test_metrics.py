@@ -117,6 +117,14 @@ def test_temperature_repairs_overconfidence(logits, labels):
         assert near > calibration(logits / before, labels).negative_log_likelihood
 
 
+def test_a_temperature_of_probabilities_is_refused(logits, labels):
+    """It would be that of a softmax of them."""
+    p = softmax(logits, axis=1)
+    for scores in (p, p.astype("float16")):
+        refuses(r"divides logits.*np\.log\(p\)", fit_temperature, scores, labels)
+    assert fit_temperature(np.log(p), labels) == pytest.approx(fit_temperature(logits, labels))
+
+
 def test_ranks_are_those_of_top_k(logits, labels):
     for k in (1, 2, 5):
         expected = metrics.top_k_accuracy_score(labels, logits, k=k)

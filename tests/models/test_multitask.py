@@ -87,6 +87,16 @@ def test_labels_of_a_head_that_are_numbers_of_no_class(wrong):
     refuses(rf"'breed'.*from 0 to 2.*Received: {wrong}", model.fit, images(), labels, verbose=0)
 
 
+def test_an_accuracy_of_a_head_takes_labels_of_one_form():
+    model, age = two_heads(), np.arange(4.0)
+    loss = {"breed": training.SoftmaxLoss(), "age": "mse"}
+    model.compile("sgd", loss, metrics={"breed": ["accuracy"]})
+    rows = {"breed": np.eye(3)[[0, 1, 2, 0]], "age": age}
+    assert model.evaluate(images(), rows, verbose=0) == model.evaluate(images(), rows, verbose=0)
+    numbers = {"breed": np.array([0, 1, 2, 0]), "age": age}
+    refuses("'accuracy'.*one form.*Accuracy", model.evaluate, images(), numbers, verbose=0)
+
+
 @pytest.mark.any_backend
 def test_what_takes_the_logits_of_a_head_for_probabilities_is_warned_of():
     """As that of a network with one head; lists have Keras's order, which is that of letters."""

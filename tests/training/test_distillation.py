@@ -6,6 +6,7 @@ import pytest
 
 from keras_vit import data, training
 from keras_vit.preprocessing import Preprocessing
+from tests.data.pipeline_cases import recipe
 from tests.support import (
     assert_close,
     assert_same,
@@ -248,6 +249,10 @@ def test_what_cannot_be():
     for loss in (training.SigmoidLoss(), keras.losses.CategoricalCrossentropy(), "mse"):
         compile_it = distiller(compiled=False).compile
         refuses("needs a softmax cross-entropy of logits", compile_it, loss=loss)
+    x = np.zeros((4, 16, 16, 3), "uint8")
+    named_otherwise = data.ImageDataset("set", x, LABELS, x, LABELS, ("a", "b", "c"))
+    batches = data.pipeline(named_otherwise, recipe(4, data.Transform(16)))
+    refuses("'b' as 1, which is 2 of the model", distiller(None, student).fit, batches, verbose=0)
     model = distiller(tiny_vit(depth=1, variable_size=True))
     with pytest.raises(ValueError, match=r"FlexiblePatches needs.*Distiller"):
         model.fit(images(), LABELS, verbose=0, callbacks=[training.FlexiblePatches([8])])

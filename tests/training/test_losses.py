@@ -205,8 +205,22 @@ def classifier(loss):
 def test_labels_without_a_class_are_refused(labels, message):
     batch = (np.zeros((2, 2)), np.array(labels))
     refuses(message, check_labels, classifier(SoftmaxLoss()), batch)
-    check_labels(classifier("mse"), batch)  # what they mean there is not known
+    check_labels(classifier("mse"), (batch[0], 5 * np.eye(3)[:2]))
     check_labels(classifier(SoftmaxLoss()), (batch[0], np.eye(3)[:2]))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("loss", ["binary_crossentropy", "kl_divergence", SigmoidLoss(), "mse"])
+def test_labels_that_a_loss_would_take_for_others_are_refused(loss):
+    """-1 and 1, as CelebA has attributes, masks of 0 and 255, gaps, columns that are repeated."""
+    x, rows = np.zeros((2, 2)), np.array([[0, 1, 0.5], [1, 1, 0]])
+    for labels in (rows, rows.astype("float16"), 1.0001 * rows):
+        check_labels(classifier(loss), (x, labels))
+    names = np.array([["a", "b", "c"]] * 2)
+    wrong = [names, rows[:, :2], rows[..., None]] + [rows[:, 0], rows[:, :1]] * (loss == "mse")
+    wrong += [2 * rows - 1, 255 * rows, np.where(rows, rows, np.nan)] * (loss != "mse")
+    for labels in wrong:
+        refuses("one value .*for each.*Received", check_labels, classifier(loss), (x, labels))
 
 
 @pytest.mark.parametrize("thing", [SigmoidLoss(0.1), SoftmaxLoss(0.2), Accuracy(5)])
