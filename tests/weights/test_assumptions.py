@@ -67,6 +67,21 @@ def test_a_config_of_another_model_says_nothing_of_outputs(tmp_path, case):
     assert str(model.load_report) == str(plain.load_report)
 
 
+@pytest.mark.parametrize("own, other", [("timm", "huggingface"), ("huggingface", "timm")])
+def test_a_config_of_another_library_says_nothing(tmp_path, own, other):
+    """Names of classes and readings have the same keys in both."""
+    model, stranger = tiny_vit(gelu="erf"), tiny_vit(gelu="erf")
+    stranger.class_names, stranger.reading = ("a", "b", "c"), "sigmoid"
+    files = {"timm": "file/model.safetensors", "huggingface": "folder"}
+    for name, format in ((model, own), (stranger, other)):
+        keras_vit.save_weights(name, tmp_path / files[format], format)
+    folder, from_folder = (tmp_path / files[each].split("/")[0] for each in (own, other))
+    shutil.copy(from_folder / "config.json", folder)
+    copy = keras_vit.from_checkpoint(tmp_path / files[own], num_heads=2)
+    assert copy.class_names is copy.reading is None
+    assert ("num_heads", 2, "num_heads as given") in copy.load_report.assumed
+
+
 def test_weights_that_lose_their_config_to_others_are_named(tmp_path, recwarn):
     """All files of a folder are read by its one config.json."""
     models = [tiny_vit(num_classes=2, gelu=gelu) for gelu in ("tanh", "erf")]
