@@ -124,9 +124,9 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
         outputs: their number; by default that of `model.output_shape`.
 
     Raises:
-        ValueError: nothing says how a single output or a head is read, the models inside are read
-            differently, a softmax is to be taken of one output, the model ends with another
-            function than the reading, or it has several heads.
+        ValueError: nothing says how a single output, a head or features are read, the models
+            inside are read differently, a softmax is to be taken of one output, the model ends with
+            another function than the reading, or it has several heads.
     """
     check_one_head(model, "Reading its outputs at once")
     check_choice("reading", reading, (*READINGS, None))
@@ -151,6 +151,11 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
             f"which. Received: {model.name!r}, never compiled with a loss that tells. Set "
             "model.reading = 'sigmoid' or 'values', or pass reading=..."
         )
+    if name is None and gives_features(model):
+        raise ValueError(
+            f"Features are no classes. Received: {model.name!r}, which has no head; build it with "
+            "num_classes, or pass reading=... for how its outputs are read."
+        )
     if name is None and getattr(model, "loss", None) is not None:
         warnings.warn(
             f"The outputs of {model.name!r} are taken for those of a softmax, as its loss says "
@@ -174,6 +179,13 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     if end is not None:
         return Reading(name, activation is not None)
     return Reading(name, None if takes_logits is None else not takes_logits)
+
+
+def gives_features(model):
+    """Whether the outputs are those of a network without a head, inside the model or itself."""
+    own = getattr(model, "num_classes", None)
+    counts, passing = inside(model, "num_classes") if own is None else ([own], True)
+    return passing and {*counts} == {0}
 
 
 def reading_of_loss(loss):

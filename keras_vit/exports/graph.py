@@ -13,7 +13,7 @@ from keras_vit.ends import known_of_end
 from keras_vit.exports.formats import FORMATS, LEAST_SIDE, is_installed, quiet
 from keras_vit.heads import errors_of, heads_of, split
 from keras_vit.models import BiTVariant
-from keras_vit.outputs import reading_of
+from keras_vit.outputs import gives_features, reading_of
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.version import __version__
 
@@ -106,6 +106,8 @@ def _end(model, takes_pixels, name, shape):
     try:
         reading = reading_of(model)
     except ValueError:
+        if gives_features(model):
+            return None, {"output": "features"}
         if takes_pixels:
             raise
         return None, {"output": "logits", "reading": "unknown"}
@@ -170,7 +172,7 @@ def _expected(graph, model, images):
     preprocessing = Preprocessing.from_config(json.loads(graph.texts["preprocessing"]))
     mean, std = per_channel(preprocessing, images.shape[-1])
     outputs = model.predict_on_batch(((images / 255 - mean) / std).astype("float32"))
-    if getattr(model, "num_classes", None) == 0:
+    if graph.texts["output"] == "features":
         return outputs
     heads = heads_of(model)
     outputs = split(keras.tree.map_structure(keras.ops.convert_to_numpy, outputs), heads)

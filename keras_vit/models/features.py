@@ -102,6 +102,7 @@ def features(
     # A single input without its list, as arrays come; a Sequential model has only the list.
     inputs = model.inputs[0] if len(model.inputs) == 1 else model.input
     reduced = keras.Model(inputs, _outputs(model, **options), name=f"{model.name}_features")
+    reduced.num_classes = 0
     for attribute in ("preprocessing", "image_size", "channels"):  # what `preprocess` asks for
         if hasattr(model, attribute):
             setattr(reduced, attribute, getattr(model, attribute))
@@ -116,6 +117,7 @@ class Features(Trainer, keras.Model):
     opens with all that the network's file keeps: preprocessing, frozen, quantised, adapted layers.
     """
 
+    num_classes = 0
     input_spec = None  # the network refuses wrong images, and says what to do
 
     def __init__(self, network, name=None, **options):

@@ -156,8 +156,9 @@ class Family:
                 raise CheckpointError(
                     f"The config.json is of another model; (config, file) differ in {wrong}."
                 )
+            rows = ()
+        if not (rows or self.needs_config):  # nothing there is known to be of this model
             arguments.config = {}
-            return
         for key, field, meanings in rows:
             value = config[key]
             if meanings is not None:

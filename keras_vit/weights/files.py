@@ -10,6 +10,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import zipfile
 
 import numpy as np
@@ -50,6 +51,11 @@ def open_checkpoint(path):
     """The `Contents` of a file, or of a folder with one, whose format its first bytes tell."""
     path = pathlib.Path(path).expanduser()
     file = _file_in(path) if path.is_dir() else path
+    if re.search(r"-\d{5}-of-(?!00001)\d{5}\.\w+$", file.name):  # it may look like a shorter model
+        raise CheckpointError(
+            f"{str(file)!r} is one of several parts of a checkpoint. Give the folder, or the "
+            ".index.json in it, which lists them all."
+        )
     arrays = _read_index(file) if file.name.endswith(".index.json") else _read(file)
     names = ("config", "open_clip_config", "preprocessor_config", "processor_config")
     config, open_clip, processor, both = (read_json(file.parent / f"{n}.json") for n in names)

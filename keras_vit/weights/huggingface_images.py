@@ -65,7 +65,7 @@ def preprocessing_of(processor):
     if resample not in RESAMPLES:
         unsaid = [*unsaid, f"resample={resample!r}"]
     further = [key for key in processor if key.startswith("do_") and key not in STEPS]
-    further += ["offset", "rescale_offset"]  # which take 1 from each value after rescaling
+    further += ["keep_aspect_ratio", "offset", "rescale_offset"]  # the last take 1 from each value
     unsaid += [f"{key}={processor[key]!r}" for key in further if processor.get(key)]
     return recipe, tuple(f"{text} of the image processor" for text in unsaid)
 

@@ -177,8 +177,10 @@ def read_contents(contents, model_arguments, prefix=None):
             dataclasses.replace(contents, arrays=model.arrays), model_arguments
         )
         check_architecture(checkpoint)
-        checkpoint.reading = reading_of_config(contents.config) or checkpoint.reading
-        checkpoint.ignored = (*_unfit_names(checkpoint, contents.config), *checkpoint.ignored)
+        # What a config says that is not of this model, as the arrays show, is left aside.
+        config = contents.config if checkpoint.arguments.config else {}
+        checkpoint.reading = reading_of_config(config) or checkpoint.reading
+        checkpoint.ignored = (*_unfit_names(checkpoint, config), *checkpoint.ignored)
     model.restore_names(checkpoint, contents.arrays)  # those of the file, for the report
     if contents.adapted is not None:
         checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"

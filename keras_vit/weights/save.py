@@ -49,6 +49,7 @@ WRITERS = {
     ),
 }
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
+WITH_CONFIG = (".safetensors", ".bin", ".pth", ".pt")  # files that are read by a config.json
 DTYPES = ("float32", "float16", "bfloat16")
 
 
@@ -118,15 +119,17 @@ def save_weights(
     if card:
         check_card_place(folder / "README.md")
     arrays = _rounded(family.write(model, _canonical_arrays(model)), dtype)
-    beside = family.json_files(model)
+    beside, texts = family.json_files(model), {}
+    for name, content in beside.items():
+        precision = {"torch_dtype": dtype} if dtype and "torch_dtype" in content else {}
+        texts[name] = json.dumps({**content, **precision}, indent=2) + "\n"
+    _warn_of_others(file, texts.get("config.json"))
     with replacing_files(folder / "config.json" if beside else file) as draft:
         drafts = draft.parent
         write = write_npz if format == "google" else write_safetensors
         write(drafts / file.name, arrays)
-        for name, content in beside.items():
-            precision = {"torch_dtype": dtype} if dtype and "torch_dtype" in content else {}
-            text = json.dumps({**content, **precision}, indent=2)
-            write_text(drafts / name, text + "\n")
+        for name, text in texts.items():
+            write_text(drafts / name, text)
         if card:
             from keras_vit.weights.card import make_card  # what few need does not slow the import
 
@@ -246,6 +249,21 @@ def write_safetensors(path, arrays):
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with replacing(path) as stream:
         stream.write(safetensors.numpy.save(arrays, {"format": "pt"}))
+
+
+def _warn_of_others(file, config):
+    """Warns where a config of these weights takes the place of that of others beside them."""
+    place = file.with_name("config.json")
+    if config is None or not place.is_file() or place.read_bytes() == config.encode():
+        return
+    files = sorted(each.name for each in file.parent.iterdir() if each.suffix in WITH_CONFIG)
+    if others := [name for name in files if name != file.name]:
+        warnings.warn(
+            f"All weights in a folder share one config.json, which is of {file.name!r} now. "
+            f"Received: {shortened(others, 4)} beside it, with another. Give each model a folder "
+            "of its own.",
+            stacklevel=3,
+        )
 
 
 def check_card_place(path):

@@ -54,6 +54,48 @@ def test_heads_of_a_timm_file_from_the_custom(tmp_path):
         assert row[1] == heads and words in row[2]
 
 
+@pytest.mark.parametrize("case", ["flax_vit/token_p8", "bit_official/r1111_w05"])
+def test_a_config_of_another_model_says_nothing_of_outputs(tmp_path, case):
+    """Such an npz has no config; one that lies in the same folder is of other weights."""
+    path = shutil.copy(checkpoint_of(ORACLES / case), tmp_path)
+    plain = keras_vit.from_checkpoint(path)
+    classes = {str(i): f"name {i}" for i in range(7)}
+    said = {"hidden_size": 7, "problem_type": "multi_label_classification", "id2label": classes}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    model = keras_vit.from_checkpoint(path)
+    assert model.reading is plain.reading is None
+    assert str(model.load_report) == str(plain.load_report)
+
+
+@pytest.mark.parametrize("own, other", [("timm", "huggingface"), ("huggingface", "timm")])
+def test_a_config_of_another_library_says_nothing(tmp_path, own, other):
+    """Names of classes and readings have the same keys in both."""
+    model, stranger = tiny_vit(gelu="erf"), tiny_vit(gelu="erf")
+    stranger.class_names, stranger.reading = ("a", "b", "c"), "sigmoid"
+    files = {"timm": "file/model.safetensors", "huggingface": "folder"}
+    for name, format in ((model, own), (stranger, other)):
+        keras_vit.save_weights(name, tmp_path / files[format], format)
+    folder, from_folder = (tmp_path / files[each].split("/")[0] for each in (own, other))
+    shutil.copy(from_folder / "config.json", folder)
+    copy = keras_vit.from_checkpoint(tmp_path / files[own], num_heads=2)
+    assert copy.class_names is copy.reading is None
+    assert ("num_heads", 2, "num_heads as given") in copy.load_report.assumed
+
+
+def test_weights_that_lose_their_config_to_others_are_named(tmp_path, recwarn):
+    """All files of a folder are read by its one config.json."""
+    models = [tiny_vit(num_classes=2, gelu=gelu) for gelu in ("tanh", "erf")]
+    told = lambda: [str(w.message) for w in recwarn if "share one config" in str(w.message)]  # noqa: E731
+    keras_vit.save_weights(models[0], tmp_path / "first.safetensors")
+    keras_vit.save_weights(models[0], tmp_path / "again.safetensors")
+    keras_vit.save_weights(models[1], tmp_path / "apart" / "model.safetensors")
+    assert not told()
+    keras_vit.save_weights(models[1], tmp_path / "second.safetensors")
+    (text,) = told()
+    assert "of 'second.safetensors' now" in text
+    assert "['again.safetensors', 'first.safetensors'] beside it" in text
+
+
 def test_the_pooling_of_a_timm_file(tmp_path):
     """A norm after the pooling, and a file without class token, tell that the mean is taken."""
     for case, heads in (("vit_gap_fcnorm_p8", 4), ("vit_gap_nocls_p16", 2)):

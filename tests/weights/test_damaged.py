@@ -11,6 +11,7 @@ import pytest
 import keras_vit
 from keras_vit.weights import load
 from keras_vit.weights.files import read_safetensors
+from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_same, randomize, read_arrays, tiny_vit, values
 from tests.weights.stored import refused
 
@@ -200,3 +201,15 @@ def test_a_refused_file_leaves_the_model_as_it_was(tmp_path, kind):
             keras_vit.load_weights(target, checkpoint)
             before = values(target)
     assert refused > 10
+
+
+def test_one_part_of_several_is_no_shorter_model(tmp_path):
+    """Without the part that has the last block, the others are a whole model of fewer blocks."""
+    whole = keras_vit.save_weights(tiny_vit(), tmp_path / "whole.safetensors")
+    arrays = {n: a for n, a in read_safetensors(whole).items() if not n.startswith("blocks.1.")}
+    (tmp_path / "config.json").unlink()
+    for name in ("model-00001-of-00002.safetensors", "model-00001-of-00001.safetensors"):
+        write_safetensors(tmp_path / name, arrays)
+    refused("one of several parts.*index.json", tmp_path / "model-00001-of-00002.safetensors")
+    alone = tmp_path / "model-00001-of-00001.safetensors"
+    assert keras_vit.from_checkpoint(alone, num_heads=2).variant.depth == 1

@@ -119,6 +119,7 @@ def test_scales(processor, mean, std):
         ({"do_center_crop": True, "size": 224, "crop_size": [224, 448]}, "crop_size=(224, 448)"),
         ({"do_flip_channel_order": True}, "do_flip_channel_order"),
         ({"do_pad": True, "pad_size": 256}, "do_pad"),
+        ({"keep_aspect_ratio": True, "ensure_multiple_of": 14}, "keep_aspect_ratio"),
         ({"rescale_factor": 1 / 127.5, "rescale_offset": True}, "rescale_offset"),
     ],
 )

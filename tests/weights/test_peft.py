@@ -72,7 +72,7 @@ def assert_merged(model, pairs, arrays, scale):
     "settings, scale",
     [
         ({}, lambda key: 6 / 4),
-        ({"use_rslora": True}, lambda key: 6 / 2),
+        ({"use_rslora": True, "init_lora_weights": "gaussian"}, lambda key: 6 / 2),
         ({"alpha_pattern": {"layer.1.attention.attention.query": 2}},
          lambda key: 2 / 4 if key == (1, "query") else 6 / 4),
     ],
@@ -146,6 +146,8 @@ def test_a_model_without_a_head_and_its_pooler(tmp_path):
         ({"use_dora": True}, r"'use_dora': True"),
         ({"peft_type": "ADALORA"}, r"ADALORA"),
         ({"fan_in_fan_out": True}, r"fan_in_fan_out"),
+        # Its matrices begin as a part of the kernels, which then lack it.
+        ({"init_lora_weights": "pissa_niter_4"}, r"'init_lora_weights': 'pissa_niter_4'"),
         ({"base": None}, r"base_model_name_or_path=None"),
         ({"base": "/no/such/folder"}, r"neither on this disk.*'/no/such/folder'"),
         ({"alpha_pattern": {"(a+)+$": 3}}, r"has patterns"),
@@ -158,7 +160,7 @@ def test_a_model_without_a_head_and_its_pooler(tmp_path):
         ({"changes": {START + LAYER.format(1, "query") + ".lora_magnitude_vector": np.ones(48)}},
          r"lora_magnitude_vector"),
     ],
-    ids=range(11),
+    ids=range(12),
 )  # fmt: skip
 def test_other_adapters_are_refused(tmp_path, options, words):
     folder, _, _ = adapter(tmp_path / "adapter", **options)

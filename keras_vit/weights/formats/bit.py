@@ -41,7 +41,6 @@ class BiTFamily(Family):
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
         arguments = Arguments(caller)
-        arguments.config = contents.config
         arguments.add(
             ARRAYS,
             blocks=blocks,
@@ -137,7 +136,8 @@ ARCHITECTURES = {
 
 class Timm(BiTFamily):
     def complete(self, canonical, contents):
-        arguments, config = canonical.arguments, contents.config
+        arguments = canonical.arguments
+        arguments.config = config = contents.config
         images = config.get("pretrained_cfg", {})
         settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
         canonical.set_preprocessing(*huggingface_images.preprocessing_of_timm(settings), images)
@@ -179,7 +179,8 @@ TIMM = Timm(
 
 class HuggingFace(BiTFamily):
     def complete(self, canonical, contents):
-        arguments, config, processor = canonical.arguments, contents.config, contents.processor
+        arguments, processor = canonical.arguments, contents.processor
+        arguments.config = config = contents.config
         canonical.set_preprocessing(*huggingface_images.preprocessing_of(processor), processor)
         canonical.class_names = huggingface_images.class_names_of(config, arguments["num_classes"])
         if size := processor.get("crop_size", processor.get("size")):

@@ -82,7 +82,9 @@ class HuggingFace(Family):
         return super().recognises(arrays) and not others
 
     def flat_config(self, contents):
-        """The config, and what the type of the model says of its class token."""
+        """The config, and what the type of the model says of its class token; none of timm's."""
+        if "architecture" in contents.config:
+            return {}
         model_type = contents.config.get("model_type")
         token = {"class_token": model_type == "vit"} if model_type in ("vit", "ijepa") else {}
         return {**contents.config, **token}

@@ -19,14 +19,13 @@ PREFIX = re.compile(r"^base_model\.model\.|(?<=\.)(modules_to_save|base_layer|de
 MATRICES = r"\.lora_([A-Z]|embedding|magnitude)"
 OTHERS = rf"^(base_model|prompt_\w+)\b|{MATRICES}"
 MATRIX = re.compile(r"(?P<layer>.+)\.lora_(?P<which>[AB])\.(default\.)?weight")
-# Settings of PEFT -> the values with which matrices are added as here.
+# Settings of PEFT -> the values with which matrices are added as here, to the model as it is: other
+# beginnings, such as PiSSA's, take a part of its kernels away first.
 PLAIN = {
-    "peft_type": "LORA",
-    "use_dora": False,
-    "fan_in_fan_out": False,
-    "use_qalora": False,
-    "lora_bias": False,
-    "layer_replication": None,
+    "peft_type": ("LORA",),
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal", "mica"),
+    "layer_replication": (None,),
+    **dict.fromkeys("use_dora fan_in_fan_out use_qalora lora_bias".split(), (False,)),
 }
 ADVICE = (
     "Merge it where it was trained, model.merge_and_unload().save_pretrained(folder), and load "
@@ -46,7 +45,7 @@ def merge_adapter(contents, families):
     sign = OTHERS if settings else MATRICES
     if not any(re.search(sign, name) for name in contents.arrays):
         return contents
-    strange = {k: settings[k] for k, usual in PLAIN.items() if settings.get(k, usual) != usual}
+    strange = {k: settings[k] for k in PLAIN if settings.get(k, PLAIN[k][0]) not in PLAIN[k]}
     if strange or not settings:
         what = f"one with {strange}" if strange else f"no {CONFIG} beside it"
         raise CheckpointError(

@@ -89,7 +89,9 @@ NORMS = ("", "layernorm", "layernormfp32", "rmsnorm", "rmsnormfp32")
 
 class Timm(Family):
     def flat_config(self, contents):
-        """A config as one dict."""
+        """A config as one dict, empty for that of a model of transformers."""
+        if contents.config.get("model_type", "timm_wrapper") != "timm_wrapper":
+            return {}
         config, names = arguments_of(contents.config), contents.arrays
         if config.get("class") == "Eva" and {"mask_token", "norm.weight"} <= names.keys():
             # timm takes the last norm of EVA's masked pre-training for the one after the pooling.
