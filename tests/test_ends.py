@@ -1,11 +1,14 @@
 """How a model is read that is made of others: of one and a layer more, or of several."""
 
 import keras
+import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import evaluation
+from keras_vit.exports.graph import served
 from keras_vit.outputs import reading_of
-from tests.support import refuses
+from tests.support import images, refuses, tiny_vit
 from tests.test_outputs import LOGITS, PICTURE, SIGMOIDS, SOFTMAX, close, model_with, told
 
 
@@ -64,3 +67,21 @@ def test_members_that_are_read_differently_or_name_their_outputs_differently():
     refuses(r"same class_names.*set model\.class_names", keras_vit.predict, mean, PICTURE)
     mean.class_names = ("x", "y", "z")
     keras_vit.predict(mean, PICTURE)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("around", [0, 1, 2])
+def test_features_are_no_classes(around):
+    """A softmax of features looks like probabilities."""
+    model = tiny_vit(num_classes=0) if around else evaluation.features(tiny_vit())
+    for _ in range(around):
+        x = keras.Input((16, 16, 3))
+        model = keras.Model(x, keras.layers.Dropout(0.1)(model(x)))
+    labelled = images((1, 16, 16, 3)), np.array([0])
+    refuses("Features are no classes", evaluation.evaluate, model, labelled)
+    refuses("no classes|shape .batch, classes", keras_vit.predict, model, PICTURE)
+    graph = served(model, takes_pixels=True)
+    assert graph.texts["output"] == "features" and "reading" not in graph.texts
+    features = model.predict_on_batch((PICTURE / 127.5 - 1).astype("float32"))
+    np.testing.assert_allclose(graph.model.predict_on_batch(PICTURE), features, atol=1e-5)
+    assert (reading_of(model, "values").scores(features) == features).all()

@@ -10,7 +10,6 @@ import pytest
 
 import keras_vit
 from keras_vit import evaluation, recipes, training
-from keras_vit.exports.graph import served
 from keras_vit.outputs import Reading, reading_of, reading_of_loss
 from keras_vit.training.feed import check_labels
 from tests.support import images, refuses, tiny_vit
@@ -145,24 +144,6 @@ def test_the_record_of_the_model_inside():
     close(told(outer), SOFTMAX)
     outer.reading = "values"
     close(told(outer), LOGITS)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("around", [0, 1, 2])
-def test_features_are_no_classes(around):
-    """A softmax of features looks like probabilities."""
-    model = tiny_vit(num_classes=0) if around else evaluation.features(tiny_vit())
-    for _ in range(around):
-        x = keras.Input((16, 16, 3))
-        model = keras.Model(x, keras.layers.Dropout(0.1)(model(x)))
-    labelled = images((1, 16, 16, 3)), np.array([0])
-    refuses("Features are no classes", evaluation.evaluate, model, labelled)
-    refuses("no classes|shape .batch, classes", keras_vit.predict, model, PICTURE)
-    graph = served(model, takes_pixels=True)
-    assert graph.texts["output"] == "features" and "reading" not in graph.texts
-    features = model.predict_on_batch((PICTURE / 127.5 - 1).astype("float32"))
-    np.testing.assert_allclose(graph.model.predict_on_batch(PICTURE), features, atol=1e-5)
-    assert (reading_of(model, "values").scores(features) == features).all()
 
 
 @pytest.mark.any_backend
