@@ -1,8 +1,6 @@
-"""`setup` chooses the devices of this process; `Devices` places models and batches on them.
+"""`setup` chooses the devices that this process trains on; `Devices` is what a program sees then.
 
-A model is made within `scope()`. Of each batch a process reads its part (`local_shard`), which then
-goes to its devices (`distribute`). The module of each backend has a subclass of `Devices`, and
-`make`, which joins the processes.
+For many devices the module of a backend has a subclass, and `make`, which joins the processes.
 """
 
 import contextlib
@@ -11,7 +9,7 @@ import importlib
 import keras
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.distribution.processes import to_numpy
+from keras_vit.distribution import copying, feeding
 from keras_vit.writing import save_whole
 
 MODES = {  # of each backend that has an engine for many devices
@@ -20,13 +18,14 @@ MODES = {  # of each backend that has an engine for many devices
     "jax": ("auto", "single", "data_parallel", "model_parallel", "fully_sharded"),
 }
 
-_current = None  # the `Devices` of the last `setup`
+_current = None  # the `Devices` of the last `setup`, as `keras.distribution` has one, too
 
 
 class Devices(contextlib.AbstractContextManager):
     """What this process trains on: one device, or those of the subclass of a backend.
 
-    It is made by `setup`, and in force until `close`.
+    It is made by `setup`, and in force until `close`. Where there are several processes, all must
+    call `evaluate`, `predict`, `save` and `local_copy`.
 
     Attributes:
         mode: `"single"`, `"data_parallel"`, `"model_parallel"` or `"fully_sharded"`.
@@ -44,8 +43,6 @@ class Devices(contextlib.AbstractContextManager):
         """Whether this process writes files: the first one does."""
         return self.process == 0
 
-    # ---- the model
-
     def scope(self):
         """A context within which models are made and compiled."""
         return contextlib.nullcontext()
@@ -57,37 +54,9 @@ class Devices(contextlib.AbstractContextManager):
         """Callbacks that `model.fit` needs on these devices, before any other."""
         return []
 
-    # ---- the batches
-
-    @property
-    def data_shard(self):
-        """Which shard of each batch this process reads, and of how many: (index, count)."""
-        return self.process, self.processes
-
     def local_shard(self, data):
-        """This process's shard of the training batches: some rows of every batch."""
-        size, replicas = getattr(data, "batch_size", None) or 0, self.replicas
-        if size % replicas:
-            nearest = max(size - size % replicas, replicas)
-            raise ValueError(
-                f"The devices must divide the batch. Received: a batch of {size} images, "
-                f"{replicas} devices; {nearest} and {nearest + replicas} fit."
-            )
-        index, count = self.data_shard
-        if count == 1:
-            return data
-        if not hasattr(data, "shard"):
-            raise TypeError(
-                "Several processes need data with shard(process, processes), as a pipeline of "
-                f"keras_vit.data has it. Received: {type(data).__name__}."
-            )
-        return data.shard(index, count)
-
-    def distribute(self, batches):
-        """The batches of `local_shard` in the form that `model.fit` takes on these devices."""
-        return batches
-
-    # ---- what all processes must call
+        """The part of the training data that this process reads: some rows of every batch."""
+        return feeding.training_shard(data, self)
 
     def evaluate(self, model, data, **options):
         """The metrics of `model.evaluate` as a dict, each image counted once.
@@ -100,9 +69,8 @@ class Devices(contextlib.AbstractContextManager):
 
     def predict(self, model, x, **options):
         """`model.predict` for the images of this process alone, by a copy made for this call."""
-        copy = self.local_copy(model)
-        with self.one_device():
-            return copy.predict(x, **options)
+        with copying.one_device():
+            return self.local_copy(model).predict(x, **options)
 
     def save(self, model, path):
         """Saves the model from one process, for any backend and any devices."""
@@ -112,23 +80,11 @@ class Devices(contextlib.AbstractContextManager):
 
     def local_copy(self, model):
         """A trained model on one device of this process, uncompiled."""
-        if self.mode == "single":
-            return model
-        with self.one_device():
-            values = [to_numpy(variable) for variable in model.weights]
-            copy = type(model).from_config(model.get_config())
-            copy.set_weights(values)
-        return copy
-
-    def one_device(self):
-        """A context within which Keras knows one device, of this process."""
-        return contextlib.nullcontext()
+        return model if self.mode == "single" else copying.copy_on_one_device(model)
 
     def gather(self, array):
         """The int32 arrays of all processes, of one shape, along a new first axis."""
         return array[None]
-
-    # ---- the end
 
     def close(self):
         """Ends what `setup` began: from now on there is one device."""

@@ -1,17 +1,13 @@
-"""Many devices with JAX: a mesh of devices, and how weights and batches lie on it.
+"""Many devices with JAX: a mesh, how arrays lie on it, and what a process feeds to it."""
 
-`make_mesh` arranges the devices, a `Sharding` says how each array is split over them, and
-`JaxDevices` puts it in force: from then on Keras places all that it makes by it.
-"""
-
-import contextlib
+import itertools
 
 import jax
 import keras
 import numpy as np
 from jax.experimental import multihost_utils
 
-from keras_vit.distribution import evaluating, jax_processes, layout
+from keras_vit.distribution import evaluating, feeding, jax_processes, layout
 from keras_vit.distribution.devices import Devices, check_count
 from keras_vit.distribution.processes import seed_alike
 from keras_vit.workarounds import is_compiling
@@ -45,21 +41,20 @@ def make_mesh(names, model_devices, processes):
     return keras.distribution.DeviceMesh(shape, [layout.BATCH, layout.MODEL], names)
 
 
-class Sharding(keras.distribution.ModelParallel):
-    """A distribution of Keras: which axis of each array is split over which axis of a mesh.
+class MeshDistribution(keras.distribution.ModelParallel):
+    """A distribution of Keras, which asks it where each array lies; `layout` has the answers.
 
-    `mode` is one of `setup`, `rules` are like `LAYOUT_RULES`, for `"model_parallel"`, and with
-    `shards_batches=False` each device has all rows of a batch.
+    `mode` is one of `setup`, `rules` are like `LAYOUT_RULES`, for `"model_parallel"`. The batches
+    are split along `batch_axis`; with `None` each device has all rows.
     """
 
-    def __init__(self, mode, mesh, rules, shards_batches=True):
+    def __init__(self, mode, mesh, rules, batch_axis=layout.BATCH):
         super().__init__(
             layout_map=keras.distribution.LayoutMap(mesh),  # empty: `get_variable_layout` decides
             batch_dim_name=layout.BATCH,
             auto_shard_dataset=False,  # each process reads its part
         )
-        self._mode, self._rules = mode, rules
-        self._batch_axis = layout.BATCH if shards_batches else None
+        self._mode, self._rules, self._batch_axis = mode, rules, batch_axis
 
     def get_data_layout(self, data_shape):
         return self._layout([self._batch_axis] + [None] * (len(data_shape) - 1))
@@ -68,14 +63,8 @@ class Sharding(keras.distribution.ModelParallel):
         of_keras = super().get_variable_layout(variable)
         if any(of_keras.axes):  # of an optimizer's slot, which is split as its weight is
             return of_keras
-        path, shape = variable.path, variable.shape
-        replicas, model_devices = self.device_mesh.shape
-        axes = (None,) * len(shape)  # of a metric, say, which no rule covers
-        if self._mode == "fully_sharded":
-            axes = layout.shard_longest_axis(shape, replicas)
-        elif self._mode == "model_parallel" and layout.find_rule(self._rules, path):
-            axes = layout.split_axes(self._rules, path, shape, model_devices)
-        return self._layout(axes)
+        of_variable = variable.path, variable.shape, self._mode, self._rules
+        return self._layout(layout.variable_axes(*of_variable, self.device_mesh.shape))
 
     def get_tensor_layout(self, path):
         # Only in a compiled step can Keras split a batch that the devices do not divide.
@@ -88,20 +77,18 @@ class Sharding(keras.distribution.ModelParallel):
 
 
 class JaxDevices(Devices):
-    """The devices of a mesh, over which a `Sharding` splits all that Keras makes."""
+    """The devices of a mesh, on which Keras places all that it makes by a `MeshDistribution`."""
 
     def __init__(self, mode, mesh, user_rules):
         self.mode = mode
         self.process, self.processes = jax.process_index(), jax.process_count()
         self.replicas, self.model_devices = mesh.shape
-        # The first rule that matches decides: those of the user come before those of the library,
-        # and one with the same pattern replaces that of the library.
-        library = {p: axes for p, axes in layout.LAYOUT_RULES.items() if p not in user_rules}
-        self.user_rules, self.rules = user_rules, user_rules | library
-        self.distribution = Sharding(mode, mesh, self.rules)
+        # The first rule that matches decides; a user's also replaces one with the same pattern.
+        self.user_rules, self.rules = user_rules, user_rules | layout.LAYOUT_RULES | user_rules
+        self.distribution = MeshDistribution(mode, mesh, self.rules)
+        # For the last rows of an evaluation, which the devices do not divide.
+        self._whole_batches = MeshDistribution(mode, mesh, self.rules, batch_axis=None)
         keras.distribution.set_distribution(self.distribution)
-        # For rows of an evaluation that the devices do not divide.
-        self.whole_batches = Sharding(mode, mesh, self.rules, shards_batches=False)
         seed_alike(self)
 
     def check_model(self, model):
@@ -125,36 +112,21 @@ class JaxDevices(Devices):
                 f"{self.replicas} devices; use another number, or data_parallel."
             )
 
-    @property
-    def data_shard(self):
-        # Processes that share a model read the same rows: of 4 with 2 replicas, shards 0, 0, 1, 1.
-        count = min(self.processes, self.replicas)
-        return self.process * count // self.processes, count
-
     def evaluate(self, model, data, batch_size=None, **options):
-        """Each process feeds its shard of the rows of every batch that the devices divide.
+        """Each process feeds its shard of every batch, but all of a last one that is not divided.
 
-        The remaining rows are evaluated at the end, whole on every device. Metrics of Keras are
-        sums, so those of both evaluations are added; Keras cannot go on where the first one ended.
+        Keras lays all batches of an evaluation alike, so that this one needs another evaluation.
         """
-        remainders = []  # which the first evaluation fills
-        batches = evaluating.batches_of(data, batch_size)
-        even = evaluating.even_shards(batches, self.replicas, self.data_shard, remainders)
-        sums = [evaluating.evaluate_batches(model, even, **options)]
-        with self.whole_batches.scope():
-            uneven = evaluating.joined(remainders)
-            sums.append(evaluating.evaluate_batches(model, uneven, **options))
-        for variable, *values in zip(model.metrics_variables, *filter(None, sums)):
-            variable.assign(sum(values))
-        return evaluating.results_of(model)
-
-    @contextlib.contextmanager
-    def one_device(self):
-        keras.distribution.set_distribution(None)
-        try:
-            yield
-        finally:
-            keras.distribution.set_distribution(self.distribution)
+        batches = feeding.divisible(feeding.evaluation_batches(data, batch_size), self.replicas)
+        sums = []
+        for left, group in itertools.groupby(batches, lambda x: feeding.length(x) % self.replicas):
+            index, count = (0, 1) if left else feeding.shard_of_process(self)
+            shards = (feeding.shard(batch, index, count) for batch in group)
+            with (self._whole_batches if left else self.distribution).scope():
+                sums.append(evaluating.evaluate_part(model, shards, **options))
+            if model.stop_evaluating:  # a callback has asked for it
+                break
+        return evaluating.metrics_of(model, sums)
 
     def gather(self, array):
         return np.asarray(multihost_utils.process_allgather(array)).reshape(-1, *array.shape)

@@ -60,6 +60,16 @@ def rules_of_heads(model):
     return {rf"{re.escape(head)}/kernel": () for head in heads_of(model)}
 
 
+def variable_axes(path, shape, mode, rules, mesh_shape):
+    """The mesh axis of each axis of a variable, in a mesh of (replicas, devices of a model)."""
+    replicas, model_devices = mesh_shape
+    if mode == "fully_sharded":
+        return shard_longest_axis(shape, replicas)
+    if mode == "model_parallel" and find_rule(rules, path):
+        return split_axes(rules, path, shape, model_devices)
+    return (None,) * len(shape)  # also of a metric, say, which no rule covers
+
+
 def has_replicated_output(path, mode):
     """Whether the output of a layer, by its path, is split along the batch alone."""
     layers = REPLICATED_OUTPUTS[mode]

@@ -8,7 +8,6 @@ import json
 import os
 import random
 
-import keras
 import numpy as np
 
 from keras_vit.workarounds import set_random_seed
@@ -62,14 +61,3 @@ def seed_alike(devices):
     seeds = gather_texts(devices, str(random.Random(str(state)).randrange(2**31)))
     if len(set(seeds)) > 1:
         set_random_seed(int(seeds[0]))
-
-
-def to_numpy(value: object) -> np.ndarray:
-    """A variable or tensor as an array; all processes must call it for a value that they share."""
-    if isinstance(value, keras.Variable):
-        value = value.value
-    if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
-        return keras.ops.convert_to_numpy(value)
-    from jax.experimental import multihost_utils
-
-    return multihost_utils.process_allgather(value, tiled=True)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.distribution import evaluating
+from keras_vit.distribution import feeding
 from keras_vit.distribution.devices import Devices, check_count
 from keras_vit.workarounds import different_noise_on_replicas, make_workers_strategy
 
@@ -123,37 +123,17 @@ class TensorFlowDevices(Devices):
     def callbacks(self):
         return [_NoiseOfReplicas()]
 
-    def distribute(self, batches):
-        if self.processes == 1:
-            return batches
-
-        def cut(x):  # into equal parts along a new first axis, one for each replica
-            return tf.reshape(x, tf.concat([[self.local_replicas, -1], tf.shape(x)[1:]], 0))
-
-        if self.local_replicas > 1:
-            batches = batches.map(lambda *batch: keras.tree.map_structure(cut, batch)).unbatch()
-        return self._for_replicas(batches)
-
-    def _for_replicas(self, dataset):
-        """A dataset of batches for one replica each, for Keras in several processes."""
-        # What TensorFlow cuts itself, every process reads as a whole.
-        return self.strategy.distribute_datasets_from_function(lambda context: dataset)
-
     def evaluate(self, model, data, batch_size=None, **options):
-        """Each replica evaluates its shard of every batch, which may be empty for the last one."""
+        """Each process feeds its shard of every batch, which may be empty for the last one."""
         if self.processes == 1:
             return super().evaluate(model, data, batch_size=batch_size, **options)
-        first = self.process * self.local_replicas
 
-        def batches():
-            replicas = range(first, first + self.local_replicas)
-            of_replicas = [evaluating.shards(data, i, self.replicas, batch_size) for i in replicas]
-            for step in zip(*of_replicas):
-                yield from map(tuple, step)
+        def read():
+            return feeding.evaluation_shards(data, self.process, self.processes, batch_size)
 
-        dataset = self._for_replicas(dataset_of(batches, example=next(batches())))
         is_array = isinstance(data, (tuple, list))
-        steps = sum(1 for _ in evaluating.batches_of(data, batch_size)) if is_array else len(data)
+        steps = sum(1 for _ in read()) if is_array else len(data)
+        dataset = dataset_of(read, example=next(iter(read())), devices=self)
         return model.evaluate(dataset, steps=steps, return_dict=True, **options)
 
     def gather(self, array):
@@ -167,12 +147,23 @@ class _NoiseOfReplicas(keras.callbacks.Callback):
         different_noise_on_replicas(self.model)
 
 
-def dataset_of(read, example):
-    """A dataset of the batches that `read()` iterates over, by one of them as an example."""
+def dataset_of(read, example, devices):
+    """The batches that `read()` iterates over, such as `example`, as a dataset for `model.fit`.
+
+    In several processes they are shards, which are cut further, for each replica of the process.
+    """
+    count = 1 if devices.processes == 1 else devices.local_replicas
+
+    def shards():
+        return (feeding.shard(batch, i, count) for batch in read() for i in range(count))
 
     def spec(x):
         x = np.asarray(x)
         return tf.TensorSpec((None, *x.shape[1:]), x.dtype)
 
     signature = keras.tree.map_structure(spec, example)
-    return tf.data.Dataset.from_generator(read, output_signature=signature).prefetch(2)
+    dataset = tf.data.Dataset.from_generator(shards, output_signature=signature).prefetch(2 * count)
+    if devices.processes == 1:
+        return dataset
+    # What TensorFlow cuts itself, every process would read as a whole.
+    return devices.strategy.distribute_datasets_from_function(lambda context: dataset)

@@ -1,14 +1,13 @@
 """Many devices with PyTorch: `torch.distributed`, one process for each device, by `torchrun`."""
 
 import datetime
-import itertools
 
 import keras
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from keras_vit.distribution import evaluating
+from keras_vit.distribution import evaluating, feeding
 from keras_vit.distribution.devices import Devices, check_count
 from keras_vit.distribution.processes import environment, seed_alike
 
@@ -59,18 +58,20 @@ class TorchDevices(Devices):
         return [self._callback]
 
     def evaluate(self, model, data, batch_size=None, **options):
-        """Each process evaluates its shard of every batch, unless it is empty; sums are added."""
-        shards = evaluating.shards(data, *self.data_shard, batch_size=batch_size)
-        shards = (shard for shard in shards if evaluating.rows_of(shard))
-        evaluating.evaluate_batches(model, shards, **options)
-        values = [variable.value.data for variable in model.metrics_variables]
-        _add_up(values, before=itertools.repeat(0))
-        return evaluating.results_of(model)
+        """Each process evaluates its shard of every batch, unless it is empty."""
+        shards = feeding.evaluation_shards(data, self.process, self.processes, batch_size)
+        shards = (shard for shard in shards if feeding.length(shard))
+        sums = evaluating.evaluate_part(model, shards, **options)
+        return evaluating.metrics_of(model, self._of_all(sums))
 
     def gather(self, array):
-        arrays = [None] * self.processes
-        dist.all_gather_object(arrays, array)
-        return np.stack(arrays)
+        return np.stack(self._of_all(array))
+
+    def _of_all(self, value):
+        """The values of all processes."""
+        values = [None] * self.processes
+        dist.all_gather_object(values, value)
+        return values
 
     def close(self):
         self._callback.on_train_end()
@@ -121,7 +122,10 @@ class TrainTogether(keras.callbacks.Callback):
                 "a gradient; set trainable=False for their layers before training."
             )
         self._shift_seeds(-_SEED_STRIDE * dist.get_rank())
-        _add_up([v.value.data for v in self.model.metrics_variables], self._before)
+        for variable, before in zip(self.model.metrics_variables, self._before):
+            gained = (variable.value.data - before).double()  # by this process
+            dist.all_reduce(gained)
+            variable.value.data.copy_(before + gained.to(before.dtype))
         logs.update({k: float(v) for k, v in self.model.get_metrics_result().items()})
 
     def _shift_seeds(self, by):
@@ -133,11 +137,3 @@ class TrainTogether(keras.callbacks.Callback):
             hook.remove()
         self._hooks = []
         self._sums.clear()
-
-
-def _add_up(values, before):
-    """Sums over processes what each tensor gained since its value `before`."""
-    for value, old in zip(values, before):
-        gained = (value - old).double()
-        dist.all_reduce(gained)
-        value.copy_(old + gained.to(value.dtype))

@@ -102,7 +102,7 @@ class Run:
         """The next `count` batches, in the form that `model.fit` takes."""
         if keras.backend.backend() != "tensorflow":
             # Keras takes generators, and no other iterators.
-            return self.devices.distribute(b for b in itertools.islice(self.batches, count))
+            return (batch for batch in itertools.islice(self.batches, count))
         from keras_vit.distribution.tensorflow import dataset_of
 
         read = functools.partial(itertools.islice, self.batches, count)
@@ -111,7 +111,7 @@ class Run:
             start = self.progress.batch
             place = {"start": start, "stop": start + count}
             read = functools.partial(feed.batches, self.model, self.local_data, **place)
-        return self.devices.distribute(dataset_of(read, self.example))
+        return dataset_of(read, self.example, self.devices)
 
     def is_over(self):
         """Whether all batches are done, or a callback has ended the training."""

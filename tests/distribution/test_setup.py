@@ -40,10 +40,11 @@ IMAGES = 26
 
 
 class OneOf(Devices):
-    """One of several processes, without an engine."""
+    """One of several processes, each with a device, without an engine."""
 
     def __init__(self, process, processes):
         self.process, self.processes = process, processes
+        self.replicas = processes
 
 
 def load(part, **changes):

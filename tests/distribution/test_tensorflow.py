@@ -88,9 +88,7 @@ print(json.dumps([rows, moved]))
 
 def test_replicas_of_a_process_share_its_part():
     """In the order of the whole batch: each replica gets one part in each step."""
-    import tensorflow as tf
-
-    from keras_vit.distribution.tensorflow import TensorFlowDevices
+    from keras_vit.distribution.tensorflow import TensorFlowDevices, dataset_of
 
     class FourReplicas:
         """Stands for the strategy of two processes with two GPUs each: a CPU is one replica."""
@@ -100,7 +98,8 @@ def test_replicas_of_a_process_share_its_part():
         def distribute_datasets_from_function(self, function):
             return function(None)
 
-    part = tf.data.Dataset.from_tensors((np.arange(8).reshape(4, 2), np.arange(4, 8)))
-    dataset = TensorFlowDevices(FourReplicas(), 1, 2).distribute(part)
+    part = np.arange(8).reshape(4, 2), np.arange(4, 8)
+    devices = TensorFlowDevices(FourReplicas(), 1, 2)
+    dataset = dataset_of(lambda: [part], example=part, devices=devices)
     labels = [labels.tolist() for _, labels in dataset.as_numpy_iterator()]
     assert labels == [[4, 5], [6, 7]]
