@@ -69,6 +69,8 @@ class Devices(contextlib.AbstractContextManager):
 
     def predict(self, model, x, **options):
         """`model.predict` for the images of this process alone, by a copy made for this call."""
+        if self.mode == "single":
+            return model.predict(x, **options)
         with copying.one_device():
             return self.local_copy(model).predict(x, **options)
 

@@ -206,6 +206,8 @@ class Run:
         if path is None:
             meta = same_run.record_of_ended(self.output) or {}
         self.progress = progress = self.progress.restored(meta)
+        for each, state in zip(self.reading, meta.get("data", ())):
+            each.set_state(state)
         # Where no batch is left to train, the first one builds the model.
         start = progress.batch if progress.batch < progress.total else 0
         batches = feed.batches(self.model, self.local_data, start, progress.total)
@@ -235,14 +237,12 @@ class Run:
         return meta.get("callbacks", ())
 
     def restore(self, path, meta, arrays):
-        """Takes the state of everything but `Progress` from a checkpoint, and says where it is."""
+        """Takes the state of the model and the files from a checkpoint, and says where it is."""
         checkpoint.assign_state(self.model, arrays)
         if self.progress.batch % self.progress.per_epoch:
             variables = checkpoint.state_variables(self.model)
             metrics = [name for name in arrays if name.startswith("metrics/")]
             self.metrics_to_restore = [(variables[name], arrays[name]) for name in metrics]
-        for each, state in zip(self.reading, meta.get("data", ())):
-            each.set_state(state)
         self.log.length = meta["log"]
         self.save_every.saved(self.progress.updates)
         begins = "this run has ended," if self.progress.ended else "continuing"
