@@ -1,12 +1,14 @@
 """Batches of Grain as Keras takes them: read ahead, in threads or processes, and by number."""
 
 import contextlib
+import copy
 import math
 import os
+from typing import Self
 
 import keras
 
-from keras_vit.checks import needs_extra
+from keras_vit.checks import needs_extra, positive_int
 from keras_vit.data.arrays import ArraySource
 from keras_vit.data.pixels import normalized
 from keras_vit.workarounds import report_ended_workers
@@ -15,18 +17,40 @@ from keras_vit.workarounds import report_ended_workers
 class KerasBatches(keras.utils.PyDataset):
     """What `fit`, `evaluate` and `predict` of Keras call: batches by number, epoch after epoch.
 
-    A subclass has `__len__`, `start`, `training` and `from_step`, see `Pipeline`.
+    A subclass has `training`, `steps_per_epoch` and, by step, `_dataset`: a `grain.MapDataset` of
+    (uint8 images, ...). Its `__iter__` makes of `_read()` what Keras takes.
 
     Args:
         scale: (mean, std) of `normalized`, for the images.
         threads: batches to read at a time, in this process or each of `processes` others.
     """
 
-    passes = 0  # epochs that Keras has been through
+    start, passes = 0, 0  # the first step, and the epochs that Keras has been through
+    _steps = None  # batches of this object, unless they are those of an epoch
 
     def __init__(self, scale, threads, processes):
         super().__init__()
         self._scale, self._threads, self._processes = scale, threads, processes
+
+    def __len__(self):
+        return self.steps_per_epoch if self._steps is None else self._steps
+
+    def from_step(self, step: int, steps: int | None = None) -> Self:
+        """The same batches from a step on, as if those before it had been seen.
+
+        `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
+        """
+        step = positive_int(step, "step") if step != 0 else 0
+        left = self.steps_per_epoch if self.training else self.steps_per_epoch - step
+        steps = left if steps is None else positive_int(steps, "steps")
+        if not self.training and not 0 < steps <= left:
+            raise ValueError(
+                f"A pass of this pipeline has {self.steps_per_epoch} batches. Received: "
+                f"step={step}, steps={steps}"
+            )
+        other = copy.copy(self)
+        other.start, other._steps, other.passes = step, steps, 0
+        return other
 
     def __getitem__(self, index):
         if not 0 <= index < len(self):
@@ -42,8 +66,12 @@ class KerasBatches(keras.utils.PyDataset):
         if self.training:
             self.passes += 1
 
-    def _read(self, dataset):
-        """Yields the batches of a finite `grain.MapDataset`, read ahead, with images in float32."""
+    def _read(self, empty):
+        """Yields the batches, read ahead, with normalised images in float32.
+
+        `empty` stands for the last one where a process has no row of it.
+        """
+        dataset = self._dataset[self.start : self.start + len(self)]
 
         def finish(batch):
             images, *rest = batch
@@ -64,6 +92,7 @@ class KerasBatches(keras.utils.PyDataset):
             batches = dataset.map(finish).to_iter_dataset(options)
         with contextlib.closing(iter(batches)) as iterator:
             yield from iterator
+        yield from [empty] * (len(self) - len(dataset))
 
 
 def part_of_process(batch, share):

@@ -143,3 +143,11 @@ CROPS = {
     "squash_random": _window,
     "pad_random": _pad_random,
 }
+# Crops without chance, and what `Preprocessing.resize` calls them. `CROPS` has the random ones.
+RESIZES = {
+    "resize_small_center": "shortest",
+    "center_square": "center_square",
+    "squash_center": "squash",
+    "squash": "squash",
+}
+CENTERED = ("resize_small_center", "squash_center")

@@ -5,7 +5,6 @@
 
 import copy
 import functools
-import itertools
 import json
 import math
 import os
@@ -119,7 +118,10 @@ def pipeline(
     check_choice("training", training, (None, True, False))
     if split is None:
         split, training = recipe.train_split, training is None or training
-    split = _split_of_recipe(source, str(split), recipe)
+    part, split = part_of(str(split)), str(split)
+    if part in HELD_OUT and not source.has_part(part):
+        # CIFAR's recipes hold out the last training examples, which the test part must not replace.
+        split = (recipe.test_split if part == "test" else recipe.validation_split) or split
     if channels is None:
         channels = getattr(model, "channels", None) or source.channels or 3
     check_choice("channels", channels, (1, 3))
@@ -139,18 +141,6 @@ def pipeline(
         threads=threads,
         workers=positive_int(workers, "workers") if workers != 0 else 0,
     )
-
-
-def _split_of_recipe(source, split, recipe):
-    """A split, or what the recipe holds out for it where the set has no such part.
-
-    CIFAR has no validation part: its recipes hold out the last training examples, which the test
-    part must not replace.
-    """
-    part = part_of(split)
-    if part not in HELD_OUT or source.has_part(part):
-        return split
-    return (recipe.test_split if part == "test" else recipe.validation_split) or split
 
 
 class Pipeline(KerasBatches):
@@ -198,7 +188,6 @@ class Pipeline(KerasBatches):
         self.num_classes, self.num_examples = source.num_classes, len(self.rows)
         self.left_out, self.missing = source.left_out, count_missing(source, self.rows)
         self.batch_size, self.training, self.seed = batch_size, training, seed
-        self.start, self._steps = 0, self.steps_per_epoch
 
         self.label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
         self._reader = Reader(source, self.rows, transform, channels, self.label_rows, training)
@@ -249,26 +238,6 @@ class Pipeline(KerasBatches):
         settings["class_names"] = json.dumps(self.class_names, ensure_ascii=False)
         return settings | {"labels": self.source.digest(self.rows)}
 
-    def __len__(self):
-        return self._steps
-
-    def from_step(self, step: int, steps: int | None = None) -> "Pipeline":
-        """A `Pipeline` of the same batches from a step on, as if those before it had been seen.
-
-        `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
-        """
-        step = positive_int(step, "step") if step != 0 else 0
-        left = self.steps_per_epoch if self.training else self.steps_per_epoch - step
-        steps = left if steps is None else positive_int(steps, "steps")
-        if not self.training and not 0 < steps <= left:
-            raise ValueError(
-                f"A pass of {self.split!r} has {self.steps_per_epoch} batches. Received: "
-                f"step={step}, steps={steps}"
-            )
-        other = copy.copy(self)
-        other.start, other._steps, other.passes = step, steps, 0
-        return other
-
     def shard(self, process: int, processes: int) -> "Pipeline":
         """A `Pipeline` of one process's rows of every batch; of the last one they may be none.
 
@@ -286,10 +255,7 @@ class Pipeline(KerasBatches):
         return other
 
     def __iter__(self):
-        dataset = self._dataset[self.start : self.start + len(self)]
-        empty = [self._reader.collate([])]  # where a process has no row of the last batch
-        batches = self._read(dataset), empty * (len(self) - len(dataset))
-        for images, rows, notes in itertools.chain(*batches):
+        for images, rows, notes in self._read(empty=self._reader.collate([])):
             self._unreadable.add(notes)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")

@@ -13,18 +13,9 @@ from PIL import Image
 
 from keras_vit.checks import check_choice, pair, positive_int, require
 from keras_vit.data.augment import AUGMENTATIONS, find_augmentation
-from keras_vit.data.crops import CROPS, cropped
+from keras_vit.data.crops import CENTERED, CROPS, RESIZES, cropped
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import brief
-
-# Crops without chance, and what `Preprocessing.resize` calls them. `CROPS` has the random ones.
-RESIZES = {
-    "resize_small_center": "shortest",
-    "center_square": "center_square",
-    "squash_center": "squash",
-    "squash": "squash",
-}
-CENTERED = ("resize_small_center", "squash_center")
 
 
 def apply(transform, image, rng=None, channels=3, upright=True):
