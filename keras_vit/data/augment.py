@@ -1,4 +1,4 @@
-"""Augmentations of one image by name: an affine map, RandAugment, and those that users add."""
+"""Augmentations of one image by name: the steps of a transform, and those that users add."""
 
 import math
 from collections.abc import Callable
@@ -18,6 +18,23 @@ def augmentation(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     AUGMENTATIONS[function.__name__] = function
     return function
+
+
+def find_augmentation(name):
+    """The augmentation of a name, which a worker lacks if it has not run all of the script."""
+    if name not in AUGMENTATIONS:
+        raise RuntimeError(
+            f"A worker process must know the augmentation. Received: unknown {name!r}; define it "
+            'in a module, or in the script outside of `if __name__ == "__main__":`, or use '
+            "workers=0"
+        )
+    return AUGMENTATIONS[name]
+
+
+@augmentation
+def flip(image, rng):
+    """Mirrors half of the images."""
+    return ImageOps.mirror(image) if rng.random() < 0.5 else image
 
 
 @augmentation

@@ -1,4 +1,4 @@
-"""Random crops by name: which box of an image is cut out, and to what size it is resized.
+"""An image cropped and resized; random crops by name, which say what box becomes what size.
 
 A crop is a function `(transform, (height, width), rng) -> (box, size, window)`: the box to cut out
 of the image, the size to resize it to, and the window of the result to keep, or None for all of
@@ -8,8 +8,45 @@ it. Boxes and windows are (top, left, height, width).
 import functools
 import math
 
-from keras_vit.data.pixels import ImageError
-from keras_vit.data.resize import center_window, covering_size
+from keras_vit.data.pixels import ImageError, opened, orientation, pixels_of
+from keras_vit.data.resize import center_window, covering_size, cut, fit_image, resized
+
+
+def cropped(transform, image, rng, channels, upright):
+    """The crop of an image, resized; for a random one a JPEG is decoded as small as that allows."""
+    if transform.crop not in CROPS:
+        pixels = _decoded(image, channels, upright)
+        return fit_image(pixels, transform.image_size, transform.preprocessing)
+    crop = CROPS[transform.crop]
+    if transform.draft and isinstance(image, bytes):
+        with opened(image) as file:
+            if file.format == "JPEG" and not (upright and orientation(file) > 1):
+                box, size, window = crop(transform, (file.height, file.width), rng=rng)
+                box = _drafted(file, box, size)
+                pixels = pixels_of(file, channels, upright=False)
+                return resized(cut(pixels, box), size, transform.preprocessing, window)
+    pixels = _decoded(image, channels, upright)
+    box, size, window = crop(transform, pixels.shape[:2], rng=rng)
+    return resized(cut(pixels, box), size, transform.preprocessing, window)
+
+
+def _decoded(image, channels, upright):
+    """The uint8 pixels of the bytes of a file, or those that are given."""
+    if not isinstance(image, bytes):
+        return image
+    with opened(image) as file:
+        return pixels_of(file, channels, upright)
+
+
+def _drafted(file, box, size):
+    """The box in a JPEG that is decoded at 1/2, 1/4 or 1/8 of its size, as far as `size` allows."""
+    height, width = file.height, file.width
+    enough = [math.ceil(a * new / old) for a, new, old in zip((height, width), size, box[2:])]
+    file.draft(None, (enough[1], enough[0]))
+    scales = file.height / height, file.width / width
+    starts = [int(start * scale + 0.5) for start, scale in zip(box[:2], scales)]
+    ends = [int((a + b) * scale + 0.5) for a, b, scale in zip(box[:2], box[2:], scales)]
+    return (*starts, *(end - start for start, end in zip(starts, ends)))
 
 
 def random_window(sides, size, rng):
@@ -106,3 +143,11 @@ CROPS = {
     "squash_random": _window,
     "pad_random": _pad_random,
 }
+# Crops without chance, and what `Preprocessing.resize` calls them. `CROPS` has the random ones.
+RESIZES = {
+    "resize_small_center": "shortest",
+    "center_square": "center_square",
+    "squash_center": "squash",
+    "squash": "squash",
+}
+CENTERED = ("resize_small_center", "squash_center")

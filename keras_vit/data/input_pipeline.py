@@ -1,10 +1,10 @@
-"""From a data set to batches for `model.fit`: `pipeline` opens one, a `Pipeline` feeds Keras.
+"""From a data set to batches for `model.fit`: `training_batches` is the way of an image, on Grain.
 
-How images become batches stands in `keras_vit.data.batches.training_batches`, from top to bottom.
+`pipeline` opens a set, and a `Pipeline` is what Keras takes.
 """
 
 import copy
-import hashlib
+import functools
 import json
 import math
 import os
@@ -14,13 +14,58 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.data import batches, keras_layers
+from keras_vit.data import keras_layers
+from keras_vit.data.batches import KerasBatches, import_grain, part_of_process, threads_for
 from keras_vit.data.dataset import problem_told
 from keras_vit.data.label_rows import LabelRows, balanced_class_weights, count_missing
 from keras_vit.data.load import check_seed, open_source
+from keras_vit.data.mixing import mix
 from keras_vit.data.pixels import per_channel
-from keras_vit.data.reader import Reader, add_unreadable
+from keras_vit.data.reader import Reader, Unreadable
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
+
+
+def training_batches(reader, recipe, *, batch_size, seed, share):
+    """The batches to train on, by step and without end: a `grain.MapDataset`.
+
+    A batch is (images, label rows, notes), see `Reader`; its images are normalised at the very end,
+    by `KerasBatches`. Grain seeds each random step by its place in this chain: with one step more
+    or fewer, runs begun before would get others.
+
+    Args:
+        reader: a `Reader` of the examples, with their transform.
+        recipe: its `augment_layers`, `mixup` and `cutmix` are for whole batches.
+        batch_size: examples per batch, of all processes together.
+        seed: decides all that is random.
+        share: (process, processes): the process that gets its part of each batch.
+    """
+    layers, mixup, cutmix = recipe.augment_layers, recipe.mixup, recipe.cutmix
+    is_mixed = bool(layers or mixup or cutmix)
+    part, parts = (0, 1) if is_mixed else share  # a process reads all of a batch that is mixed
+
+    dataset = import_grain().MapDataset.source(reader.rows).seed(seed)
+    dataset = dataset.shuffle()  # anew in each epoch
+    dataset = dataset.random_map(reader)  # reads and transforms an image
+    dataset = dataset[: len(reader.rows) // batch_size * batch_size]  # full batches only
+    dataset = dataset.batch(batch_size // parts, batch_fn=list)[part::parts]
+    dataset = dataset.map(reader.collate)
+    if layers:
+        dataset = dataset.random_map(functools.partial(keras_layers.augment, configs=layers))
+    if mixup or cutmix:
+        dataset = dataset.random_map(functools.partial(mix, mixup_alpha=mixup, cutmix_alpha=cutmix))
+    if is_mixed:
+        cut = functools.partial(part_of_process, share=share)
+        dataset = dataset.map(lambda batch: (cut(batch[0]), cut(batch[1]), batch[2]))
+    return dataset.repeat()
+
+
+def evaluation_batches(reader, *, batch_size, seed, share):
+    """The batches to evaluate on, in order, by step: a `grain.MapDataset` of one pass."""
+    batches = np.split(reader.rows, range(batch_size, len(reader.rows), batch_size))
+    rows = np.concatenate([part_of_process(batch, share) for batch in batches])
+    dataset = import_grain().MapDataset.source(rows).seed(seed)
+    dataset = dataset.random_map(reader)
+    return dataset.batch(batch_size // share[1], batch_fn=reader.collate)
 
 
 def pipeline(
@@ -52,8 +97,7 @@ def pipeline(
             a split of VTAB as "train800val200"; None is what the recipe trains on. A validation or
             test part that the set does not have is the recipe's, or else the other one. Slices of
             folders are drawn from all classes.
-        batch_size: images per batch; None is the recipe's: those of an update, or a part of them
-            where it accumulates gradients.
+        batch_size: images per batch; None is the recipe's, of one update or of a part of it.
         training: whether to shuffle, augment and mix. None: if the split begins with the first
             training example, so "train[:98%]" does and "train[98%:]" does not.
         seed: whole number that decides order and augmentation; None is the recipe's.
@@ -74,12 +118,15 @@ def pipeline(
     check_choice("training", training, (None, True, False))
     if split is None:
         split, training = recipe.train_split, training is None or training
-    split = _split_of_recipe(source, str(split), recipe)
+    part, split = part_of(str(split)), str(split)
+    if part in HELD_OUT and not source.has_part(part):
+        # CIFAR's recipes hold out the last training examples, which the test part must not replace.
+        split = (recipe.test_split if part == "test" else recipe.validation_split) or split
     if channels is None:
         channels = getattr(model, "channels", None) or source.channels or 3
     check_choice("channels", channels, (1, 3))
     if threads is None:
-        threads = batches.threads_for(source, recipe.train.image_size)
+        threads = threads_for(source, recipe.train.image_size)
     else:
         threads = positive_int(threads, "threads")
     batch_size = recipe.micro_batch_size if batch_size is None else batch_size
@@ -96,31 +143,18 @@ def pipeline(
     )
 
 
-def _split_of_recipe(source, split, recipe):
-    """A split, or what the recipe holds out for it where the set has no such part.
-
-    CIFAR has no validation part: its recipes hold out the last training examples, which the test
-    part must not replace.
-    """
-    part = part_of(split)
-    if part not in HELD_OUT or source.has_part(part):
-        return split
-    return (recipe.test_split if part == "test" else recipe.validation_split) or split
-
-
-class Pipeline(batches.KerasBatches):
+class Pipeline(KerasBatches):
     """Batches of a split as a recipe wants them; made by `pipeline`.
 
     The batch of a step is a function of (seed, step), whatever threads and processes read it and
-    wherever a run was interrupted. Steps are counted from epoch 0 on, over all epochs.
+    wherever a run was interrupted. Steps are counted from epoch 0 on, over all epochs. Iterating
+    gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of Keras shows
+    the next one, whose batches Keras puts in another order unless `shuffle=False`.
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
     is left out, and labels are int32. Images are float32 NumPy arrays. What other labels become,
-    those of several classes, of several heads, or values, `keras_vit.data.label_rows` says.
-
-    Iterating gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of
-    Keras shows the next epoch, whose batches Keras puts in another order unless `shuffle=False`.
+    those of several classes, of several heads, or values, `label_rows` says.
 
     An example that cannot be read is replaced by the next one in training and left out in
     evaluation, with a warning, and listed in `skipped`; too many of them are an error.
@@ -132,48 +166,32 @@ class Pipeline(batches.KerasBatches):
         problem, num_classes, class_names, left_out: see `keras_vit.data.ImageDataset`; the classes
             of a regression are its targets. Of several heads the first three are dicts by head.
         missing: {head: how many examples of the split lack its label}, without those of 0.
+        label_rows: what makes labels for Keras, a `keras_vit.data.label_rows.LabelRows`.
         preprocessing: what makes later images like those of the recipe's evaluation; a model that
             is trained with this pipeline has it from then on.
-        steps_per_epoch: batches in an epoch; `len` is the number of batches of this object, which
-            is the same unless `from_step` changed it.
         image_shape: (height, width, channels).
         start: the step at which this object begins.
     """
 
-    units = None  # of the values to estimate, see `keras_vit.data.units`
-
     def __init__(
-        self,
-        source: Any,
-        recipe: Any,
-        split: str,
-        *,
-        batch_size: int,
-        training: bool,
-        seed: int,
-        channels: int,
-        threads: int,
-        workers: int,
+        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
     ):
-        super().__init__()
-        self.source, self.split, self.rows = source, split, source.rows(split)
-        self.name, self.problem, self.class_names = source.name, source.problem, source.class_names
-        self.num_classes, self.num_examples = source.num_classes, len(self.rows)
-        self.left_out, self.missing = source.left_out, count_missing(source, self.rows)
-        self.batch_size, self.training, self.seed = batch_size, training, seed
-        self.start, self._steps = 0, self.steps_per_epoch
-
         transform = recipe.train if training else recipe.eval
         self.image_shape = (*transform.image_size, channels)
         self.preprocessing = recipe.eval.preprocessing
         if {len(self.preprocessing.mean), channels} == {1, 3}:
             self.preprocessing = self.preprocessing.for_channels(channels)
-        mean, std = per_channel(self.preprocessing, channels)
-        self._read_options = {"mean": mean, "std": std, "threads": threads, "workers": workers}
+        super().__init__(per_channel(self.preprocessing, channels), threads, workers)
 
-        self._label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
-        self._reader = Reader(source, self.rows, transform, channels, self._label_rows, training)
-        self._unreadable = {}  # row: reason, in all objects that are made of this one
+        self.source, self.split, self.rows = source, split, source.rows(split)
+        self.name, self.problem, self.class_names = source.name, source.problem, source.class_names
+        self.num_classes, self.num_examples = source.num_classes, len(self.rows)
+        self.left_out, self.missing = source.left_out, count_missing(source, self.rows)
+        self.batch_size, self.training, self.seed = batch_size, training, seed
+
+        self.label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
+        self._reader = Reader(source, self.rows, transform, channels, self.label_rows, training)
+        self._unreadable = Unreadable(source, self.num_examples)
         self._recipe = recipe
         if training:
             self._check_training()
@@ -188,60 +206,37 @@ class Pipeline(batches.KerasBatches):
                 f"{self.name}"
             )
         batch_shape = self.batch_size, *self.image_shape
-        keras_layers.check(self._recipe.augment_layers, batch_shape, self._label_rows.width)
+        keras_layers.check(self._recipe.augment_layers, batch_shape, self.label_rows.width)
 
     def _batches(self, share):
         """The batches by step, or the `share` of a process in each: a `grain.MapDataset`."""
         options = {"batch_size": self.batch_size, "seed": self.seed, "share": share}
-        if not self.training:
-            return batches.evaluation_batches(self._reader, **options)
-        options |= {"mixup": self._recipe.mixup, "cutmix": self._recipe.cutmix}
-        return batches.training_batches(self._reader, layers=self._recipe.augment_layers, **options)
+        if self.training:
+            return training_batches(self._reader, self._recipe, **options)
+        return evaluation_batches(self._reader, **options)
 
     @property
     def steps_per_epoch(self):
-        """Batches in an epoch; in training only full ones."""
+        """Batches in an epoch, as `len` unless `from_step` changed it; in training full ones."""
         epoch = self.num_examples / self.batch_size
         return math.floor(epoch) if self.training else math.ceil(epoch)
 
     @property
     def skipped(self):
         """Where the examples lie that could not be read so far, a tuple of text."""
-        return tuple(self.source.place(row) for row in sorted(self._unreadable))
+        return self._unreadable.places()
 
     @property
     def settings(self):
         """What decides about the batches, besides the recipe, as a dict that JSON can hold."""
         names = ["name", "split", "num_examples", "batch_size", "seed", "training"]
-        # Earlier runs, which can be continued, have neither of these.
-        names += ["problem"] if self.problem != "single_label" else []
-        names += ["units"] if self.units is not None else []
         settings = {name: getattr(self, name) for name in names}
-        labels = [self.source.identity(row) for row in self.rows]
-        text = json.dumps(labels, default=lambda label: np.asarray(label).tolist())
-        # Digests and text, as each item of a list would be a setting of its own.
+        # Earlier runs, which can be continued, have neither of these.
+        settings |= {"problem": self.problem} if self.problem != "single_label" else {}
+        settings |= {"units": self.label_rows.units} if self.label_rows.units else {}
+        # As text, since each item of a list would be a setting of its own.
         settings["class_names"] = json.dumps(self.class_names, ensure_ascii=False)
-        return settings | {"labels": f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"}
-
-    def __len__(self):
-        return self._steps
-
-    def from_step(self, step: int, steps: int | None = None) -> "Pipeline":
-        """A `Pipeline` of the same batches from a step on, as if those before it had been seen.
-
-        `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
-        """
-        step = positive_int(step, "step") if step != 0 else 0
-        left = self.steps_per_epoch if self.training else self.steps_per_epoch - step
-        steps = left if steps is None else positive_int(steps, "steps")
-        if not self.training and not 0 < steps <= left:
-            raise ValueError(
-                f"A pass of {self.split!r} has {self.steps_per_epoch} batches. Received: "
-                f"step={step}, steps={steps}"
-            )
-        other = copy.copy(self)
-        other.start, other._steps, other.passes = step, steps, 0
-        return other
+        return settings | {"labels": self.source.digest(self.rows)}
 
     def shard(self, process: int, processes: int) -> "Pipeline":
         """A `Pipeline` of one process's rows of every batch; of the last one they may be none.
@@ -260,19 +255,14 @@ class Pipeline(batches.KerasBatches):
         return other
 
     def __iter__(self):
-        dataset, batches_left = self._dataset[self.start : self.start + len(self)], len(self)
-        for images, rows, notes in batches.read_ahead(dataset, **self._read_options):
-            add_unreadable(self._unreadable, notes, self.source, self.num_examples)
+        for images, rows, notes in self._read(empty=self._reader.collate([])):
+            self._unreadable.add(notes)
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
-            yield images, *self._label_rows.labels(rows, self.units)
-            batches_left -= 1
-        for _ in range(batches_left):  # where a process has no row of the last batch
-            images, rows, _ = self._reader.collate([])
-            yield images.astype(np.float32), *self._label_rows.labels(rows, self.units)
+            yield images, *self.label_rows.labels(rows)
 
     def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
-        """Weights of the classes, see `keras_vit.data.label_rows.balanced_class_weights`."""
+        """As `keras_vit.data.label_rows.balanced_class_weights` says."""
         return balanced_class_weights(self.source, self.rows)
 
     def get_state(self):

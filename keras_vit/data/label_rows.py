@@ -3,6 +3,7 @@
 Rows of a batch are mixed as its pixels are. What Keras is fed is made of them at the end.
 """
 
+import copy
 import math
 from collections.abc import Mapping
 
@@ -20,6 +21,8 @@ class LabelRows:
     label that an image lacks. Images may do so where Keras is fed weights of 0 and 1, too, if the
     rows are `weighted`.
     """
+
+    units = None  # Keras gets values as they are
 
     def __init__(self, source, one_hot=False, weighted=False):
         self._weighted, self._heads = weighted, {}  # head, or None: (problem, shape for Keras)
@@ -42,18 +45,23 @@ class LabelRows:
             parts.append(np.asarray(part, np.float32).reshape(-1))
         return np.concatenate(parts)
 
-    def labels(self, rows, units=None):
+    def in_units(self, units):
+        """The same, but Keras gets values in these units of `keras_vit.data.units`."""
+        other = copy.copy(self)
+        other.units = units
+        return other
+
+    def labels(self, rows):
         """(labels,) of a batch of rows as Keras takes them, or (labels, weights) if `weighted`.
 
-        Numbers of classes are int32. Values are in the `units` of `keras_vit.data.units`, or as
-        they are. A label that lacks is 0, with the weight 0.
+        Numbers of classes are int32. A label that lacks is 0, with the weight 0.
         """
         labels, weights, start = {}, {}, 0
         for head, (problem, shape) in self._heads.items():
             columns = rows[:, start : start + math.prod(shape)]
             start += columns.shape[1]
             is_known = ~np.isnan(columns).any(axis=1)
-            if (of_values := of_head(units, head)) is not None:
+            if (of_values := of_head(self.units, head)) is not None:
                 mean, deviation = (np.reshape(each, -1) for each in of_values)
                 columns = (columns - mean) / deviation
             if self._weighted:

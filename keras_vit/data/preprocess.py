@@ -15,7 +15,7 @@ from keras_vit.data.dataset import check_pixels
 from keras_vit.data.files import files_at, listed
 from keras_vit.data.pixels import PATHS, ImageError, decoding, normalized, per_channel, pixels_of
 from keras_vit.data.resize import fit_image
-from keras_vit.models.backbone import backbones, entering
+from keras_vit.models.backbone import image_shape_of, network_of_images
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
 
 
@@ -138,7 +138,7 @@ def input_of(model, preprocessing=None, image_size=None):
     preprocessing = preprocessing or preprocessing_of(owner) or Preprocessing()
     rule = "preprocessing must be a keras_vit.preprocessing.Preprocessing"
     require(isinstance(preprocessing, Preprocessing), rule, received=preprocessing)
-    *size, channels = _image_shape(model)
+    *size, channels = image_shape_of(model)
     image_size = getattr(model, "image_size", None) if image_size is None else image_size
     if image_size is not None:
         size = pair(image_size, "image_size")
@@ -152,58 +152,6 @@ def input_of(model, preprocessing=None, image_size=None):
             f"{getattr(model, 'input_shape', None)}"
         )
     return tuple(size), channels, preprocessing
-
-
-def _image_shape(model):
-    """(height, width, channels) of what a model takes, each of them `None` where it is unknown."""
-    shape = getattr(model, "input_shape", None)
-    return shape[1:] if isinstance(shape, tuple) and len(shape) == 4 else (None, None, None)
-
-
-def prepares_bytes(model):
-    """Whether a model says how its images are prepared; one that begins with that does not."""
-    return hasattr(model, "preprocessing") or network_of_images(model, False) is not None
-
-
-def owner_of_images(model):
-    """The model, or the network in it, that says how the images of the model are prepared."""
-    if hasattr(model, "preprocessing") or not getattr(model, "built", False):
-        return model
-    try:
-        return network_of_images(model, required=False) or model
-    except Exception:  # a model of the user's, which may refuse any image, is judged where it runs
-        return model
-
-
-def network_of_images(model, required=True):
-    """The network inside of a model that says how images are prepared, or `None` for none inside.
-
-    Networks that want different images are an error, and so are layers before one that change
-    pixels: these give `None` unless the network is `required`.
-    """
-    networks = backbones(model) if isinstance(model, keras.Model) else {}
-    networks = {place: each for place, each in networks.items() if hasattr(each, "preprocessing")}
-    if not networks:
-        return None
-    first = next(iter(networks.values()))
-    advice = "Set model.preprocessing to what the model takes, or pass preprocessing=..."
-    wanted = {(each.preprocessing, each.image_size, each.channels) for each in networks.values()}
-    if len(wanted) > 1:
-        text = "; ".join(f"{place}: {each.preprocessing}" for place, each in networks.items())
-        raise ValueError(f"{model.name!r} has networks of different images: {text}. {advice}")
-    of_first = (*first.image_size, first.channels)
-    size = [side or of_network for side, of_network in zip(_image_shape(model), of_first)]
-    image = np.random.default_rng(0).uniform(-1, 1, (1, *size)).astype("float32")
-    for place, each in networks.items():
-        x = entering(model, each, image)
-        if x.shape != image.shape or not np.allclose(x, image, atol=1e-2):
-            if not required:
-                return None
-            raise ValueError(
-                f"{model.name!r} changes pixels before they reach {place}, and nothing says which "
-                f"it takes. {advice}"
-            )
-    return first
 
 
 def list_images(images, channels, must_exist=True):

@@ -1,6 +1,8 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
 import contextlib
+import hashlib
+import json
 import math
 import re
 import unicodedata
@@ -66,8 +68,9 @@ class Source:
 
     `class_names` are in label order. `parts` has the name of each part, such as `"train"`, and the
     number of its examples, which are numbered on from one part to the next. `problem` says what a
-    label is, see `PROBLEMS`. Of several heads these, `label_shape` and each label are dicts by
-    head; there -1 and NaN stand for a label that an example lacks.
+    label is, see `PROBLEMS`, and `label_shape` its shape. Where there are several heads,
+    `class_names`, `problem`, `label_shape` and each label are dicts {head: value}, and -1 or NaN
+    stands for a label that an example lacks.
     """
 
     channels = None  # of the images, where that is not chosen when they are decoded
@@ -105,6 +108,12 @@ class Source:
     def identity(self, row):
         """What tells an example from others, and its label, if no image need be read for that."""
         return int(row)
+
+    def digest(self, rows):
+        """A text that tells these examples, with their labels and order, from others."""
+        identities = [self.identity(row) for row in rows]
+        text = json.dumps(identities, default=lambda label: np.asarray(label).tolist())
+        return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def place(self, row):
         """Where an example lies, for messages."""

@@ -1,31 +1,52 @@
-"""A `Transform`: what happens to one image on its way into a model, as a value.
+"""A `Transform`: what happens to one image on its way into a model, as a value; `apply` does it.
 
-`keras_vit.data.reader.apply` does what it says, in the order of its fields.
+An image is decoded, cropped and resized; it goes through the steps of the transform, in order; and
+it is normalised, which waits until a batch of images stands.
 """
 
 import dataclasses
 import functools
 import math
 
+import numpy as np
+from PIL import Image
+
 from keras_vit.checks import check_choice, pair, positive_int, require
-from keras_vit.data.augment import AUGMENTATIONS
-from keras_vit.data.crops import CROPS
-from keras_vit.preprocessing import BY_PILLOW, Preprocessing
+from keras_vit.data.augment import AUGMENTATIONS, find_augmentation
+from keras_vit.data.crops import CENTERED, CROPS, RESIZES, cropped
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import brief
 
-# Crops without chance, and what `Preprocessing.resize` calls them. `CROPS` has the random ones.
-RESIZES = {
-    "resize_small_center": "shortest",
-    "center_square": "center_square",
-    "squash_center": "squash",
-    "squash": "squash",
-}
-CENTERED = ("resize_small_center", "squash_center")
+
+def apply(transform, image, rng=None, channels=3, upright=True):
+    """Applies a `Transform` to the bytes of an image file, or to uint8 pixels.
+
+    Shapes: (height, width, channels) -> (*transform.image_size, channels) of 0..255, uint8, or
+    float32 where the resize keeps fractions. A random transform draws from `rng`. The channels of a
+    file are 3 for RGB or 1 for grayscale; `upright` follows its EXIF orientation.
+
+    Raises:
+        ImageError: an image that cannot be decoded, or is too small or too long for the transform.
+
+    Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
+    """
+    pixels = cropped(transform, image, rng, channels, upright)
+    if transform.is_random and pixels.dtype != np.uint8:
+        # An average of bytes passes 255 by a rounding error at most.
+        pixels = np.clip(pixels + np.float32(0.5), 0, 255).astype(np.uint8)
+    if not transform.steps:
+        return pixels
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    for name, *arguments in transform.steps:
+        picture = find_augmentation(name)(picture, rng, *arguments)
+    return np.asarray(picture).reshape(pixels.shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
     """The geometry, augmentation and normalisation of the images of a recipe, in this order.
+
+        Transform(224, "inception", flip=True, randaugment=(2, 10))
 
     What is not left to chance is done as `keras_vit.data.preprocess` does it, by `preprocessing`.
 
@@ -53,15 +74,14 @@ class Transform:
             antialias; a random transform rounds its fractions to the nearest grey level, and
             another one keeps them. That of `"tensorflow_uint8"` truncates to whole grey levels, as
             big_vision's pipelines do.
-        round_to_uint8: the name of `library="tensorflow_uint8"` in recipes that are saved.
         draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
             crop is still larger than the result: several times as fast, and smoother than the
             authors' resize, which skips pixels. Others decode in full.
-        flip: whether half of the images are mirrored.
+        flip: whether half of the images are mirrored: the step `"flip"`, before the others.
         affine: (rotation in degrees, change of size, move), the largest either way, the last two
-            as shares of the image, or `None`.
-        augment: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
-        randaugment: (operations, magnitude of 0 to 30 or more), or `None`.
+            as shares of the image, or `None`: the step `"affine"`, after `"flip"`.
+        augment: further steps: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
+        randaugment: (operations, magnitude of 0 to 30 or more), or `None`: the last step.
         value_range: what 0 and 255 become once a batch stands; or
         mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
 
@@ -78,8 +98,7 @@ class Transform:
     crop_fraction: float | None = None
     padding: int = 4
     interpolation: str = "bilinear"
-    library: str | None = None
-    round_to_uint8: bool = False
+    library: str = "tensorflow"
     draft: bool = True
     # Augmentation
     flip: bool = False
@@ -92,62 +111,70 @@ class Transform:
     std: tuple[float, ...] | None = None
 
     def __post_init__(self):
-        steps = [self.augment] if isinstance(self.augment, str) else self.augment
-        steps = tuple(step if isinstance(step, str) else tuple(step) for step in steps)
-        object.__setattr__(self, "augment", steps)
+        augment = [self.augment] if isinstance(self.augment, str) else self.augment
+        augment = tuple(step if isinstance(step, str) else tuple(step) for step in augment)
+        object.__setattr__(self, "augment", augment)
         object.__setattr__(self, "image_size", pair(self.image_size, "image_size"))
-        self._check_geometry()
-        self._check_augmentation()
-        self._check_normalisation()
+        self._check()
         _ = self.preprocessing  # which checks interpolation, library, mean and std
 
-    def _check_geometry(self):
+    def _check(self):
         check_choice("crop", self.crop, (*CROPS, *RESIZES))
-        (least, most), (narrow, broad) = self.area, self.ratio
-        is_share = 0 < least <= most <= 1
-        require(is_share, "area must be (low, high), above 0 and at most 1", received=self.area)
-        require(0 < narrow <= broad, "ratio must be (low, high), above 0", received=self.ratio)
-        if self.padding != 0:
-            positive_int(self.padding, "padding")
-        require(isinstance(self.draft, bool), "draft must be True or False", received=self.draft)
-        rule = "round_to_uint8 must be left out beside library, which says the same"
-        is_said_once = self.library is None or not self.round_to_uint8
-        require(is_said_once, rule, received=self.round_to_uint8)
-        side, fraction = max(self.image_size), self.crop_fraction
-        if fraction is not None:
-            rule = f"crop_fraction must be None unless crop is of {CENTERED}, without resize_small"
-            fits = self.crop in CENTERED and self.resize_small is None
-            require(fits, rule, received=fraction)
-        elif self.crop in (*CENTERED, "resize_small_random", "squash_random"):
-            rule = f"resize_small must be at least {side} for crop={self.crop!r}"
-            require((self.resize_small or 0) >= side, rule, received=self.resize_small)
-
-    def _check_augmentation(self):
         for step in self.augment:
             name = step if isinstance(step, str) else step[0]
             check_choice("augmentation", name, (*AUGMENTATIONS,))
-        if self.affine is not None:
-            rotation, scale, shift = self.affine
-            fits = min(rotation, scale, shift) >= 0 and scale < 1
-            rule = "affine must be (rotation, scale, shift), none negative and scale below 1"
-            require(fits, rule, received=self.affine)
+        if self.padding != 0:
+            positive_int(self.padding, "padding")
+        (least, most), (narrow, broad), (black, white) = self.area, self.ratio, self.value_range
+        side, rotation, scale, shift = max(self.image_size), *(self.affine or (0, 0, 0))
+        has_fraction, is_centered = self.crop_fraction is not None, self.crop in CENTERED
+        has_window = is_centered or self.crop in ("resize_small_random", "squash_random")
+        has_small = has_fraction or not has_window or (self.resize_small or 0) >= side
         match (0, 0) if self.randaugment is None else self.randaugment:
             case (int(operations), int(magnitude) | float(magnitude)):
-                fits = operations >= 0 and 0 <= magnitude < math.inf
+                is_randaugment = operations >= 0 and 0 <= magnitude < math.inf
             case _:
-                fits = False
-        rule = "randaugment must be (operations, magnitude), such as (2, 10), or None"
-        require(fits, rule, received=self.randaugment)
+                is_randaugment = False
+        rules = {  # each begins with its field
+            "area must be (low, high), above 0 and at most 1": 0 < least <= most <= 1,
+            "ratio must be (low, high), above 0": 0 < narrow <= broad,
+            "draft must be True or False": isinstance(self.draft, bool),
+            f"crop_fraction must be None unless crop is of {CENTERED}, without resize_small": (
+                not has_fraction or (is_centered and self.resize_small is None)
+            ),
+            f"resize_small must be at least {side} for crop={self.crop!r}": has_small,
+            "affine must be (rotation, scale, shift), none negative and scale below 1": (
+                min(rotation, scale, shift) >= 0 and scale < 1
+            ),
+            "randaugment must be (operations, magnitude), such as (2, 10), or None": is_randaugment,
+            "value_range must be (low, high)": black < white,
+            f"mean must be given with std, or neither; std={brief(self.std)}": (
+                (self.mean is None) == (self.std is None)
+            ),
+            "value_range must be left out beside mean, which says the same": (
+                self.mean is None or self.value_range == Transform.value_range
+            ),
+        }
+        for rule, holds in rules.items():
+            require(holds, rule, received=getattr(self, rule.split()[0]))
 
-    def _check_normalisation(self):
-        black, white = self.value_range
-        require(black < white, "value_range must be (low, high)", received=self.value_range)
-        is_pair = (self.mean is None) == (self.std is None)
-        rule = f"mean must be given with std, or neither; std={brief(self.std)}"
-        require(is_pair, rule, received=self.mean)
-        is_said_once = self.mean is None or self.value_range == Transform.value_range
-        rule = "value_range must be left out beside mean, which says the same"
-        require(is_said_once, rule, received=self.value_range)
+    @functools.cached_property
+    def steps(self):
+        """What happens to the image after its crop, in order: (name, *arguments) of each step."""
+        steps = []
+        if self.flip:
+            steps.append(("flip",))
+        if self.affine is not None:
+            steps.append(("affine", *self.affine))
+        steps += [(step,) if isinstance(step, str) else step for step in self.augment]
+        if self.randaugment is not None:
+            steps.append(("randaugment", *self.randaugment))
+        return steps
+
+    @property
+    def is_random(self):
+        """Whether two applications may differ."""
+        return self.crop in CROPS or bool(self.steps)
 
     @functools.cached_property
     def preprocessing(self):
@@ -162,7 +189,7 @@ class Transform:
             resize=RESIZES.get(self.crop, "squash"),
             crop_fraction=self._center_fraction(),
             interpolation=self.interpolation,
-            library="tensorflow_uint8" if self.round_to_uint8 else self.library or "tensorflow",
+            library=self.library,
         )
 
     def _center_fraction(self):
@@ -173,25 +200,6 @@ class Transform:
         while math.floor(side / fraction) < self.resize_small:  # by a rounding error
             fraction = math.nextafter(fraction, 0)
         return fraction
-
-    def augmentations(self):
-        """(function, arguments) of each `(image, rng, *arguments) -> image` after the flip."""
-        steps = [("affine", *self.affine)] if self.affine is not None else []
-        steps += [(step,) if isinstance(step, str) else step for step in self.augment]
-        steps += [("randaugment", *self.randaugment)] if self.randaugment is not None else []
-        for name, *_ in steps:
-            if name not in AUGMENTATIONS:  # a worker has not run all of the script
-                raise RuntimeError(
-                    f"A worker process must know the augmentation. Received: unknown {name!r}; "
-                    "define it in a module, or in the script outside of "
-                    '`if __name__ == "__main__":`, or use workers=0'
-                )
-        return [(AUGMENTATIONS[name], arguments) for name, *arguments in steps]
-
-    @property
-    def is_random(self):
-        """Whether two applications may differ."""
-        return self.crop in CROPS or self.flip or bool(self.augmentations())
 
     def like(self, preprocessing, crop=True):
         """The transform whose images are normalised and resized as a `Preprocessing` says.
@@ -205,8 +213,7 @@ class Transform:
             "mean": None if is_usual else p.mean,
             "std": None if is_usual else p.std,
             "interpolation": p.interpolation,
-            "library": p.library if p.library in BY_PILLOW else None,
-            "round_to_uint8": p.library == "tensorflow_uint8",
+            "library": p.library,
         }
         if crop:
             squash = "squash" if p.crop_fraction == 1 else "squash_center"

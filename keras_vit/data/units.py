@@ -49,7 +49,7 @@ def in_units(pipeline, units):
     if pipeline is None or units is None:
         return pipeline
     other = copy.copy(pipeline)
-    other.units = units
+    other.label_rows = pipeline.label_rows.in_units(units)
     return other
 
 

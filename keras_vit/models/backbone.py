@@ -5,6 +5,7 @@ import functools
 import threading
 
 import keras
+import numpy as np
 
 from keras_vit.heads import heads_of
 from keras_vit.layers.layer import Layer
@@ -217,3 +218,55 @@ def entering(model, network, images):
             "itself, keras_vit.backbone(model)."
         )
     return keras.ops.convert_to_numpy(keras.tree.flatten(reached[0])[0])
+
+
+def image_shape_of(model):
+    """(height, width, channels) of what a model takes, each of them `None` where it is unknown."""
+    shape = getattr(model, "input_shape", None)
+    return shape[1:] if isinstance(shape, tuple) and len(shape) == 4 else (None, None, None)
+
+
+def prepares_bytes(model):
+    """Whether a model says how its images are prepared; one that begins with that does not."""
+    return hasattr(model, "preprocessing") or network_of_images(model, False) is not None
+
+
+def owner_of_images(model):
+    """The model, or the network in it, that says how the images of the model are prepared."""
+    if hasattr(model, "preprocessing") or not getattr(model, "built", False):
+        return model
+    try:
+        return network_of_images(model, required=False) or model
+    except Exception:  # a model of the user's, which may refuse any image, is judged where it runs
+        return model
+
+
+def network_of_images(model, required=True):
+    """The network inside of a model that says how images are prepared, or `None` for none inside.
+
+    Networks that want different images are an error, and so are layers before one that change
+    pixels: these give `None` unless the network is `required`.
+    """
+    networks = backbones(model) if isinstance(model, keras.Model) else {}
+    networks = {place: each for place, each in networks.items() if hasattr(each, "preprocessing")}
+    if not networks:
+        return None
+    first = next(iter(networks.values()))
+    advice = "Set model.preprocessing to what the model takes, or pass preprocessing=..."
+    wanted = {(each.preprocessing, each.image_size, each.channels) for each in networks.values()}
+    if len(wanted) > 1:
+        text = "; ".join(f"{place}: {each.preprocessing}" for place, each in networks.items())
+        raise ValueError(f"{model.name!r} has networks of different images: {text}. {advice}")
+    of_first = (*first.image_size, first.channels)
+    size = [side or of_network for side, of_network in zip(image_shape_of(model), of_first)]
+    image = np.random.default_rng(0).uniform(-1, 1, (1, *size)).astype("float32")
+    for place, each in networks.items():
+        x = entering(model, each, image)
+        if x.shape != image.shape or not np.allclose(x, image, atol=1e-2):
+            if not required:
+                return None
+            raise ValueError(
+                f"{model.name!r} changes pixels before they reach {place}, and nothing says which "
+                f"it takes. {advice}"
+            )
+    return first

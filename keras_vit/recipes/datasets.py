@@ -123,7 +123,7 @@ def big_vision(image_size, crop="inception_crop", randaugment=None):
 
     `"resmall_crop"`, the other `crop`, and the evaluation cut windows from larger images.
     """
-    rounded = {"image_size": image_size, "round_to_uint8": True}
+    rounded = {"image_size": image_size, "library": "tensorflow_uint8"}
     small = {224: 256, 240: 272, 384: 448}[image_size]  # 240: configs/proj/flexivit
     window = {"resize_small": small, "interpolation": "area", **rounded}
     if crop == "inception_crop":

@@ -11,8 +11,9 @@ import keras
 from keras_vit import training
 from keras_vit.checks import check_choice, positive_int
 from keras_vit.data import keras_layers
-from keras_vit.data.preprocess import network_of_images
-from keras_vit.data.transform import RESIZES, Transform
+from keras_vit.data.crops import RESIZES
+from keras_vit.data.transform import Transform
+from keras_vit.models.backbone import network_of_images
 from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
 from keras_vit.recipes.heads import LOSSES, Recipe, check_heads, of_heads

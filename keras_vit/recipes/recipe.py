@@ -22,7 +22,7 @@ from keras_vit.variant import POOLS, POSITIONS
 # Fields that recipes and transforms got after the first version, whose runs can be continued.
 LATER = {"problem": "single_label", "draft": True, "augment_layers": ()}
 LATER |= {"keep_best": False, "early_stopping": None, "class_weights": (), "loss_weights": ()}
-LATER |= dict.fromkeys(("mean", "std", "library", "crop_fraction"))
+LATER |= {"library": "tensorflow", "mean": None, "std": None, "crop_fraction": None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +277,10 @@ class Recipe:
         made = dict(values)
         for name in {"train", "eval"} & made.keys():
             if isinstance(made[name], dict):
-                made[name] = Transform(**keras.tree.lists_to_tuples(made[name]))
+                fields_of = dict(keras.tree.lists_to_tuples(made[name]))
+                if fields_of.pop("round_to_uint8", False):  # the name in earlier versions
+                    fields_of["library"] = "tensorflow_uint8"
+                made[name] = Transform(**fields_of)
         return cls(**made)
 
     table = fields.settings

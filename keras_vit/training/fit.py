@@ -11,7 +11,7 @@ import keras
 from keras_vit import distribution
 from keras_vit.checks import positive_int
 from keras_vit.class_names import check_classes
-from keras_vit.data.preprocess import owner_of_images
+from keras_vit.models.backbone import owner_of_images
 from keras_vit.models.trainer import compare_images, one_look
 from keras_vit.outputs import check_problem
 from keras_vit.training.best import BestWeights

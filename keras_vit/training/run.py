@@ -12,8 +12,8 @@ from typing import Any
 import keras
 
 from keras_vit import distribution
-from keras_vit.data.preprocess import owner_of_images
 from keras_vit.distribution.processes import agree, any_of
+from keras_vit.models.backbone import owner_of_images
 from keras_vit.models.trainer import look
 from keras_vit.text import visible
 from keras_vit.training import checkpoint, ema, feed, same_run

@@ -13,7 +13,7 @@ from PIL import Image
 import keras_vit
 from keras_vit import VisionTransformer, evaluation, preprocessing, recipes, training
 from keras_vit.data import Transform, pipeline, preprocess
-from keras_vit.data.reader import apply
+from keras_vit.data.transform import apply
 from tests.data.pipeline_cases import tagged
 from tests.data.test_transforms import photographs, rng
 from tests.support import refuses
@@ -39,7 +39,7 @@ def test_a_transform_can_say_all_that_weights_want(wanted):
         transform = Transform(size, "inception", flip=True).like(wanted)
         assert transform.preprocessing == wanted
         assert transform.flip and transform.image_size == Transform(size).image_size
-    trained = Transform(24, "inception", round_to_uint8=True).like(wanted, crop=False)
+    trained = Transform(24, "inception", library="tensorflow_uint8").like(wanted, crop=False)
     assert (trained.crop, trained.is_random) == ("inception", True)
     assert not trained.preprocessing.differs(wanted)
     assert trained.preprocessing.library == wanted.library
@@ -73,7 +73,6 @@ def test_training_resizes_with_the_library_of_the_weights():
         ({"mean": (0,), "std": (1,), "value_range": (0, 1)}, "value_range must be left out"),
         ({"library": "opencv"}, "library"),
         ({"library": "pillow", "interpolation": "area"}, "TensorFlow's"),
-        ({"library": "pillow", "round_to_uint8": True}, "round_to_uint8"),
         ({"crop_fraction": 0.9}, "crop_fraction"),
         ({"crop": "squash_center", "crop_fraction": 0.9, "resize_small": 9}, "crop_fraction"),
         ({"crop": "squash_center", "crop_fraction": 1.5}, "crop_fraction"),

@@ -36,7 +36,8 @@ def test_heads_stand_side_by_side_and_what_lacks_stays_without_when_mixed():
     neither = made.row({"breed": -1, "size": np.array([10.0, np.nan])})
     np.testing.assert_array_equal(both, [0, 1, 0, 10, 30])
     mixed = np.stack([both, (both + neither) / 2])
-    labels, weights = made.labels(mixed, {"breed": None, "size": ([10.0, 10.0], [2.0, 4.0])})
+    units = {"breed": None, "size": ([10.0, 10.0], [2.0, 4.0])}
+    labels, weights = made.in_units(units).labels(mixed)
     assert labels["breed"].tolist() == [[0, 1, 0], [0, 0, 0]]
     assert labels["size"].tolist() == [[0, 5], [0, 0]] and labels["size"].dtype == np.float32
     assert weights["breed"].tolist() == weights["size"].tolist() == [1, 0]

@@ -13,7 +13,7 @@ from PIL import Image
 from keras_vit import VisionTransformer
 from keras_vit.data import Transform, preprocess
 from keras_vit.data.pixels import normalized, per_channel, pixels_of
-from keras_vit.data.reader import apply
+from keras_vit.data.transform import apply
 from keras_vit.preprocessing import GOOGLE, HUGGING_FACE, TIMM, Preprocessing
 from tests.data.pipeline_cases import tagged
 from tests.data.test_resize import IMAGENET, model_of, photographs
@@ -176,7 +176,7 @@ def test_files_need_a_model():
                 "crop": "resize_small_center",
                 "resize_small": resize_small,
                 "interpolation": interpolation,
-                "round_to_uint8": interpolation == "area",
+                "library": "tensorflow_uint8" if interpolation == "area" else "tensorflow",
             }
             for size, resize_small in ((224, 256), (240, 272), (384, 448))
             for interpolation in ("area", "bilinear")

@@ -7,8 +7,8 @@ import pytest
 
 from keras_vit.data import Transform, load, pipeline, tfds
 from keras_vit.data.load import open_source
-from keras_vit.data.reader import apply
 from keras_vit.data.tfds import find_prepared
+from keras_vit.data.transform import apply
 from tests.data.pipeline_cases import (
     class_folders,
     numbered,

@@ -12,7 +12,7 @@ from keras_vit import recipes
 from keras_vit.data import Transform, preprocess
 from keras_vit.data.crops import inception_box, random_window
 from keras_vit.data.pixels import normalized, per_channel
-from keras_vit.data.reader import apply
+from keras_vit.data.transform import apply
 from tests.data.pipeline_cases import encoded, tagged
 from tests.support import refuses
 
@@ -42,7 +42,8 @@ def tf_resized(tf, image, size, method="bilinear"):
 @pytest.mark.parametrize("rounded", [False, True])
 def test_inception_crop_is_cut_resized_and_flipped(tf, rounded):
     """decode_jpeg_and_inception_crop(size)|flip_lr of big_vision; of a file and of its pixels."""
-    transform, image = dataclasses.replace(INCEPTION, round_to_uint8=rounded), photographs()[0]
+    library, image = "tensorflow_uint8" if rounded else "tensorflow", photographs()[0]
+    transform = dataclasses.replace(INCEPTION, library=library)
     for index in range(8):
         top, left, height, width = inception_box(375, 500, (0.05, 1), (0.75, 1.33), rng(index))
         crop = image[top : top + height, left : left + width]
@@ -61,7 +62,8 @@ def test_inception_crop_is_cut_resized_and_flipped(tf, rounded):
 @pytest.mark.parametrize("crop", ["resize_small_center", "resize_small_random"])
 def test_resize_small_is_that_of_big_vision(tf, crop):
     """resize_small(60)|central_crop(48) or |random_crop(48), area, truncated to bytes."""
-    transform = Transform(48, crop, resize_small=60, interpolation="area", round_to_uint8=True)
+    like_theirs = {"interpolation": "area", "library": "tensorflow_uint8"}
+    transform = Transform(48, crop, resize_small=60, **like_theirs)
     for image in photographs():
         sides = tf.cast(tf.shape(image)[:2], tf.float32)
         new = tf.cast(tf.round(sides * (60.0 / tf.reduce_min(sides))), tf.int32)
@@ -89,7 +91,7 @@ def test_squash_random_cuts_from_the_whole_image_as_a_square():
 
 def test_squash_center_is_how_few_shot_evaluation_reads_images():
     protocol = recipes.fewshot()
-    transform = Transform(224, "squash_center", resize_small=256, round_to_uint8=True)
+    transform = Transform(224, "squash_center", resize_small=256, library="tensorflow_uint8")
     pixels = np.stack([apply(transform, image) for image in photographs()])
     expected = preprocess(
         photographs(), preprocessing=protocol.preprocessing, image_size=protocol.image_size

@@ -42,9 +42,9 @@ def test_units_of_targets(photos):
     assert units_of(pipeline(photos, "small")) is None, "near 1"
     _, labels = next(iter(in_units(far, units)))
     _, plain = next(iter(far))
-    assert labels.dtype == np.float32 and far.units is None
+    assert labels.dtype == np.float32 and far.label_rows.units is None
     np.testing.assert_allclose(labels * deviation + mean, plain, rtol=1e-5)
-    assert in_units(far, units).from_step(3).units == units
+    assert in_units(far, units).from_step(3).label_rows.units == units
     assert "units" not in far.settings and in_units(far, units).settings["units"] == units
 
 

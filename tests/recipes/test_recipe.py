@@ -68,6 +68,14 @@ def test_every_recipe_survives_json_and_names_its_source():
         assert options["image_size"] == recipe.image_size and None not in options.values()
 
 
+def test_a_recipe_of_an_earlier_version_is_read():
+    recipe = recipes.augreg("S/16")
+    fields = recipe.to_dict()
+    assert recipe.eval.library == fields["train"].pop("library") == "tensorflow_uint8"
+    fields["train"]["round_to_uint8"], fields["eval"]["round_to_uint8"] = True, False
+    assert recipes.Recipe.from_dict(json.loads(json.dumps(fields))) == recipe
+
+
 @pytest.mark.parametrize("recipe", [recipes.digits(), recipes.augreg("S/16", dropout=0.1)], ids=str)
 def test_a_recipe_is_found_by_its_name(recipe):
     assert recipes.get(recipe.name) == recipe

@@ -5,7 +5,7 @@ import pytest
 
 from keras_vit import data, recipes
 from keras_vit.data import Transform
-from keras_vit.data.reader import apply
+from keras_vit.data.transform import apply
 from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
@@ -93,7 +93,8 @@ def test_fine_tuning_of_the_first_codebase():
     dropout = {v: recipes.finetune("imagenet", v, "vit_jax").dropout for v in ("B/16", "L/16")}
     assert dropout == {"B/16": 0.0, "L/16": 0.1}
     assert recipe.train.crop == "inception" and recipe.train.area == (0.05, 1.0)
-    assert recipe.train.flip and not recipe.train.round_to_uint8 and recipe.eval.crop == "squash"
+    assert recipe.train.library == "tensorflow"
+    assert recipe.train.flip and recipe.eval.crop == "squash"
 
 
 def test_fine_tuning_of_augreg():
@@ -116,7 +117,7 @@ def test_fine_tuning_of_big_vision(dataset, crop, rate, steps, warmup, split):
     assert (recipe.train.crop, recipe.learning_rate, recipe.train_split) == (crop, rate, split)
     assert (recipe.steps, recipe.warmup_steps) == (steps, warmup)
     assert (recipe.eval.crop, recipe.eval.resize_small) == ("resize_small_center", 448)
-    assert recipe.train.round_to_uint8 and recipe.eval.interpolation == "area"
+    assert recipe.train.library == "tensorflow_uint8" and recipe.eval.interpolation == "area"
 
 
 def test_augreg_takes_the_chosen_level():
@@ -207,7 +208,7 @@ def test_few_shot_is_big_visions():
     ours = data.preprocess(
         [wide], preprocessing=protocol.preprocessing, image_size=protocol.image_size
     )[0]
-    squashed = apply(Transform(256, round_to_uint8=True), wide) / 127.5 - 1
+    squashed = apply(Transform(256, library="tensorflow_uint8"), wide) / 127.5 - 1
     np.testing.assert_allclose(ours, squashed[16:240, 16:240], atol=1e-6)
 
 

@@ -32,13 +32,18 @@ def test_what_another_version_names_otherwise_makes_no_other_run():
         "layers.0.depth": 1,
         "optimizer.new": 2,
         "settings.recipe.new": None,
+        "settings.recipe.train.library": "tensorflow_uint8",
         "settings.lora": 4,
         "data.class_names": '["cat"]',
         "data.labels": "sha256 1",
         "validation.labels": "sha256 1",
     }
-    same_run.check_same_run("run", {"layers.0.depth": 1, "model.0.depth": 2}, here)
+    renamed = {"train.round_to_uint8": True, "eval.round_to_uint8": False}
+    renamed = {f"settings.recipe.{name}": value for name, value in renamed.items()}
+    there = {"layers.0.depth": 1, "model.0.depth": 2, "settings.recipe.eval.library": "tensorflow"}
+    same_run.check_same_run("run", there | renamed, here)
     for there in (
+        {**renamed, "settings.recipe.train.round_to_uint8": False},
         {"settings.old": 0.5},
         {"layers.0.depth": 2},
         {"settings.lora": 2},
