@@ -31,6 +31,8 @@ def test_only_what_the_gradient_needs_is_kept(monkeypatch):
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("bfloat16", 0.05)])
 def test_a_gelu_within_the_product(dtype, tolerance, monkeypatch):
     """Without gradients; in forward derivatives and over batches too."""
+    if not products.has_onednn(getattr(torch, dtype)):
+        pytest.skip(f"oneDNN has no product of {dtype} for this CPU")
     arrays = [torch.tensor(normal(*s)).to(getattr(torch, dtype)) for s in ((6, 5), (5, 7), (7,))]
     x, kernel, bias = arrays
     seen, onednn = [], products.onednn
