@@ -1,5 +1,7 @@
 """Which class of a model, or of the data it learned from, each class of other data is, by name."""
 
+import contextlib
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Mapping
@@ -193,3 +195,20 @@ def check_metrics(model, labels):
 def _is_column(labels, output_shape):
     """Whether labels have one number where the model has one or several outputs."""
     return labels.ndim < len(output_shape) or labels.shape[-1] == 1
+
+
+def warn_of_twins(class_names, source):
+    """Warns of names that differ by case, spaces, the form of Unicode or of a number alone."""
+    forms = {}
+    for name in dict.fromkeys(class_names):
+        text = unicodedata.normalize("NFKC", name).casefold()
+        text = " ".join("".join(c for c in text if unicodedata.category(c) != "Cf").split())
+        with contextlib.suppress(ValueError):
+            text = str(float(text))  # "1" and "1.0"
+        forms.setdefault(text, []).append(ascii(name))
+    if twins := [" and ".join(names) for names in forms.values() if len(names) > 1]:
+        warnings.warn(
+            f"Classes of {source} have names that look alike, and each is a class of its own. "
+            f"Received: {'; '.join(twins[:5])}; give them one name where one class is meant.",
+            stacklevel=2,
+        )

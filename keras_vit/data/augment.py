@@ -24,9 +24,8 @@ def find_augmentation(name):
     """The augmentation of a name, which a worker lacks if it has not run all of the script."""
     if name not in AUGMENTATIONS:
         raise RuntimeError(
-            f"A worker process must know the augmentation. Received: unknown {name!r}; define it "
-            'in a module, or in the script outside of `if __name__ == "__main__":`, or use '
-            "workers=0"
+            f"A worker must know each augmentation. Received: unknown {name!r}; define it in a "
+            'module, or in the script outside of `if __name__ == "__main__":`, or use workers=0'
         )
     return AUGMENTATIONS[name]
 
@@ -94,9 +93,8 @@ def random_erasing(
     value of 0 to 255 for each pixel and channel as in the paper, or one number of 0 to 255.
 
     The defaults are timm's and DeiT's; torchvision erases half of the images, of 0.02 to 0.33, in
-    black. They erase last and after the normalization, and this erases before it: the grey of a
-    mean is a number for `fill`. To put it last, name RandAugment too, which comes after all names
-    otherwise: `augment=[("randaugment", 2, 9), "random_erasing"]`.
+    black. They erase after the normalisation, and this before it: the grey of a mean is a number
+    for `fill`. After RandAugment it is `augment=[("randaugment", 2, 9), "random_erasing"]`.
 
     Source: Zhong et al., Random Erasing, https://arxiv.org/abs/1708.04896; `RandomErasing` of
     torchvision.transforms and of timm.data.random_erasing.

@@ -13,29 +13,23 @@ from keras_vit.data.resize import center_window, covering_size, cut, fit_image, 
 
 
 def cropped(transform, image, rng, channels, upright):
-    """The crop of an image, resized; for a random one a JPEG is decoded as small as that allows."""
-    if transform.crop not in CROPS:
-        pixels = _decoded(image, channels, upright)
-        return fit_image(pixels, transform.image_size, transform.preprocessing)
-    crop = CROPS[transform.crop]
-    if transform.draft and isinstance(image, bytes):
+    """The crop of an image, resized: of the bytes of a file, or of uint8 pixels; see `apply`.
+
+    For a random crop a JPEG is decoded as small as that allows, unless it has to be turned.
+    """
+    crop, pixels, box = CROPS.get(transform.crop), image, None
+    if isinstance(image, bytes):
         with opened(image) as file:
-            if file.format == "JPEG" and not (upright and orientation(file) > 1):
-                box, size, window = crop(transform, (file.height, file.width), rng=rng)
-                box = _drafted(file, box, size)
-                pixels = pixels_of(file, channels, upright=False)
-                return resized(cut(pixels, box), size, transform.preprocessing, window)
-    pixels = _decoded(image, channels, upright)
-    box, size, window = crop(transform, pixels.shape[:2], rng=rng)
+            if crop and transform.draft and file.format == "JPEG":
+                if not upright or orientation(file) == 1:
+                    box, size, window = crop(transform, (file.height, file.width), rng=rng)
+                    box = _drafted(file, box, size)
+            pixels = pixels_of(file, channels, upright)
+    if crop is None:
+        return fit_image(pixels, transform.image_size, transform.preprocessing)
+    if box is None:
+        box, size, window = crop(transform, pixels.shape[:2], rng=rng)
     return resized(cut(pixels, box), size, transform.preprocessing, window)
-
-
-def _decoded(image, channels, upright):
-    """The uint8 pixels of the bytes of a file, or those that are given."""
-    if not isinstance(image, bytes):
-        return image
-    with opened(image) as file:
-        return pixels_of(file, channels, upright)
 
 
 def _drafted(file, box, size):

@@ -197,6 +197,8 @@ class Pipeline(KerasBatches):
             self._check_training()
         self._dataset = self._batches(share=(0, 1))
 
+    balanced_class_weights = balanced_class_weights
+
     def _check_training(self):
         """Raises a ValueError where a batch, or a layer that augments batches, does not fit."""
         if self.batch_size > self.num_examples:
@@ -260,10 +262,6 @@ class Pipeline(KerasBatches):
             if notes and not len(images):
                 raise ValueError(f"No example of a batch can be read. Received: {notes}")
             yield images, *self.label_rows.labels(rows)
-
-    def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
-        """As `keras_vit.data.label_rows.balanced_class_weights` says."""
-        return balanced_class_weights(self.source, self.rows)
 
     def get_state(self):
         """What a run remembers: (row, reason) of each example that could not be read."""

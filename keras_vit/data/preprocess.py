@@ -82,10 +82,8 @@ def prepared(items, wanted, rows=None, skip_corrupt=False):
     rows = range(len(items)) if rows is None else rows
     read = functools.partial(pixels_of, channels=wanted[1])
     batch, errors = prepare([items[row] for row in rows], read, *wanted)
-    told = []
-    for index, error in errors.items():
-        item, row = items[rows[index]], rows[index]
-        told.append(f"{item if isinstance(item, PATHS) else f'images[{row}]'}: {error}")
+    names = {row: x if isinstance(x, PATHS) else f"images[{row}]" for row, x in enumerate(items)}
+    told = [f"{names[rows[index]]}: {error}" for index, error in errors.items()]
     if told and not skip_corrupt:
         raise ValueError(
             f"{len(told)} of {len(items)} images cannot be read. Received:\n{listed(told)}\n"

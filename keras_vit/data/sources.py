@@ -1,15 +1,13 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
-import contextlib
 import hashlib
 import json
 import math
 import re
-import unicodedata
-import warnings
 
 import numpy as np
 
+from keras_vit.class_names import warn_of_twins
 from keras_vit.heads import map_heads
 
 # What labels are: the number of the only class; one 0 or 1 for each class; one or more values.
@@ -44,23 +42,6 @@ def part_of(name):
 def count_classes(class_names, label_shape):
     """The number of classes, or of the values to estimate, which need not have names."""
     return len(class_names) if class_names else math.prod(label_shape)
-
-
-def warn_of_twins(class_names, source):
-    """Warns of names that differ by case, spaces, the form of Unicode or of a number alone."""
-    forms = {}
-    for name in dict.fromkeys(class_names):
-        text = unicodedata.normalize("NFKC", name).casefold()
-        text = " ".join("".join(c for c in text if unicodedata.category(c) != "Cf").split())
-        with contextlib.suppress(ValueError):
-            text = str(float(text))  # "1" and "1.0"
-        forms.setdefault(text, []).append(ascii(name))
-    if twins := [" and ".join(names) for names in forms.values() if len(names) > 1]:
-        warnings.warn(
-            f"Classes of {source} have names that look alike, and each is a class of its own. "
-            f"Received: {'; '.join(twins[:5])}; give them one name where one class is meant.",
-            stacklevel=2,
-        )
 
 
 class Source:

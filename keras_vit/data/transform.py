@@ -48,7 +48,7 @@ class Transform:
 
         Transform(224, "inception", flip=True, randaugment=(2, 10))
 
-    What is not left to chance is done as `keras_vit.data.preprocess` does it, by `preprocessing`.
+    Without chance it is what `keras_vit.data.preprocess` does, by `preprocessing`.
 
     Args:
         image_size: (height, width) of the result, in pixels; an int stands for a square.
@@ -71,17 +71,16 @@ class Transform:
         padding: in pixels.
         interpolation: `"bilinear"`, `"bicubic"` or `"area"`.
         library: whose resize, see `keras_vit.Preprocessing`. TensorFlow's, by default, does not
-            antialias; a random transform rounds its fractions to the nearest grey level, and
-            another one keeps them. That of `"tensorflow_uint8"` truncates to whole grey levels, as
-            big_vision's pipelines do.
-        draft: whether a random transform decodes a JPEG at 1/2, 1/4 or 1/8 of its size where its
-            crop is still larger than the result: several times as fast, and smoother than the
-            authors' resize, which skips pixels. Others decode in full.
-        flip: whether half of the images are mirrored: the step `"flip"`, before the others.
+            antialias; a random transform rounds its fractions to the nearest grey level.
+            `"tensorflow_uint8"` truncates them, as big_vision's pipelines do.
+        draft: whether a random crop of a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where it is
+            still larger than the result: several times as fast, and smoother than the authors'
+            resize, which skips pixels. Other transforms decode in full.
+        flip: whether half of the images are mirrored, which is the first of the `steps`.
         affine: (rotation in degrees, change of size, move), the largest either way, the last two
-            as shares of the image, or `None`: the step `"affine"`, after `"flip"`.
-        augment: further steps: names of `AUGMENTATIONS`, or `(name, *arguments)`, in order.
-        randaugment: (operations, magnitude of 0 to 30 or more), or `None`: the last step.
+            as shares of the image, or `None`.
+        augment: further steps in order: names of `AUGMENTATIONS`, or `(name, *arguments)`.
+        randaugment: (operations, magnitude of 0 to 30 or more), or `None`; the last step.
         value_range: what 0 and 255 become once a batch stands; or
         mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
 
@@ -126,23 +125,25 @@ class Transform:
         if self.padding != 0:
             positive_int(self.padding, "padding")
         (least, most), (narrow, broad), (black, white) = self.area, self.ratio, self.value_range
-        side, rotation, scale, shift = max(self.image_size), *(self.affine or (0, 0, 0))
-        has_fraction, is_centered = self.crop_fraction is not None, self.crop in CENTERED
-        has_window = is_centered or self.crop in ("resize_small_random", "squash_random")
-        has_small = has_fraction or not has_window or (self.resize_small or 0) >= side
+        rotation, scale, shift = (0, 0, 0) if self.affine is None else self.affine
+        side, is_centered = max(self.image_size), self.crop in CENTERED
+        is_window = is_centered or self.crop in ("resize_small_random", "squash_random")
+        needs_small = is_window and self.crop_fraction is None
         match (0, 0) if self.randaugment is None else self.randaugment:
             case (int(operations), int(magnitude) | float(magnitude)):
                 is_randaugment = operations >= 0 and 0 <= magnitude < math.inf
             case _:
                 is_randaugment = False
-        rules = {  # each begins with its field
+        rules = {  # each begins with the field that it is about
             "area must be (low, high), above 0 and at most 1": 0 < least <= most <= 1,
             "ratio must be (low, high), above 0": 0 < narrow <= broad,
             "draft must be True or False": isinstance(self.draft, bool),
             f"crop_fraction must be None unless crop is of {CENTERED}, without resize_small": (
-                not has_fraction or (is_centered and self.resize_small is None)
+                self.crop_fraction is None or (is_centered and self.resize_small is None)
             ),
-            f"resize_small must be at least {side} for crop={self.crop!r}": has_small,
+            f"resize_small must be at least {side} for crop={self.crop!r}": (
+                not needs_small or (self.resize_small or 0) >= side
+            ),
             "affine must be (rotation, scale, shift), none negative and scale below 1": (
                 min(rotation, scale, shift) >= 0 and scale < 1
             ),
