@@ -31,12 +31,6 @@ def find_augmentation(name):
 
 
 @augmentation
-def flip(image, rng):
-    """Mirrors half of the images."""
-    return ImageOps.mirror(image) if rng.random() < 0.5 else image
-
-
-@augmentation
 def affine(image, rng, rotation, scale, shift):
     """Turns, scales and moves an image by one bilinear interpolation; edges are repeated.
 

@@ -1,7 +1,7 @@
 """A `Transform`: what happens to one image on its way into a model, as a value; `apply` does it.
 
-An image is decoded, cropped and resized; it goes through the steps of the transform, in order; and
-it is normalised, which waits until a batch of images stands.
+An image is decoded, cropped, resized and perhaps mirrored; it goes through the steps of the
+transform, in order; and it is normalised, which waits until a batch of images stands.
 """
 
 import dataclasses
@@ -31,6 +31,8 @@ def apply(transform, image, rng=None, channels=3, upright=True):
     Source: pp/ops_image.py of big_vision, input_pipeline.py of google-research/vision_transformer.
     """
     pixels = cropped(transform, image, rng, channels, upright)
+    if transform.flip and rng.random() < 0.5:
+        pixels = pixels[:, ::-1]
     if transform.is_random and pixels.dtype != np.uint8:
         # An average of bytes passes 255 by a rounding error at most.
         pixels = np.clip(pixels + np.float32(0.5), 0, 255).astype(np.uint8)
@@ -76,7 +78,7 @@ class Transform:
         draft: whether a random crop of a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where it is
             still larger than the result: several times as fast, and smoother than the authors'
             resize, which skips pixels. Other transforms decode in full.
-        flip: whether half of the images are mirrored, which is the first of the `steps`.
+        flip: whether half of the images are mirrored, before the `steps`.
         affine: (rotation in degrees, change of size, move), the largest either way, the last two
             as shares of the image, or `None`.
         augment: further steps in order: names of `AUGMENTATIONS`, or `(name, *arguments)`.
@@ -161,10 +163,8 @@ class Transform:
 
     @functools.cached_property
     def steps(self):
-        """What happens to the image after its crop, in order: (name, *arguments) of each step."""
+        """What follows the crop and the flip, in order: (name, *arguments) of each step."""
         steps = []
-        if self.flip:
-            steps.append(("flip",))
         if self.affine is not None:
             steps.append(("affine", *self.affine))
         steps += [(step,) if isinstance(step, str) else step for step in self.augment]
@@ -175,7 +175,7 @@ class Transform:
     @property
     def is_random(self):
         """Whether two applications may differ."""
-        return self.crop in CROPS or bool(self.steps)
+        return self.crop in CROPS or self.flip or bool(self.steps)
 
     @functools.cached_property
     def preprocessing(self):

@@ -201,7 +201,8 @@ def _in_words(transform):
     """What a transform of training does to an image, as text."""
     area = "{:.0%} to {:.0%}".format(*transform.area)
     crop = _CROPS.get(transform.crop, transform.crop.replace("_", " "))
-    names = ["half of them mirrored" if name == "flip" else name for name, *_ in transform.steps]
+    names = ["half of them mirrored"] if transform.flip else []
+    names += [name for name, *_ in transform.steps]
     size = "to {} x {}".format(*transform.image_size)
     return ", ".join([crop.format(area=area, small=transform.resize_small), size, *names])
 
