@@ -174,7 +174,17 @@ class Pipeline(KerasBatches):
     """
 
     def __init__(
-        self, source, recipe, split, *, batch_size, training, seed, channels, threads, workers
+        self,
+        source: Any,
+        recipe: Any,
+        split: str,
+        *,
+        batch_size: int,
+        training: bool,
+        seed: int,
+        channels: int,
+        threads: int,
+        workers: int,
     ):
         transform = recipe.train if training else recipe.eval
         self.image_shape = (*transform.image_size, channels)
