@@ -8,6 +8,7 @@ seconds at any depth, and runs as fast (docs/performance.md). All else of a step
 
 import contextlib
 import functools
+import inspect
 
 from keras_vit.layers import TransformerBlock, kernels
 from keras_vit.layers.layer import has_hooks
@@ -37,7 +38,10 @@ def _with_programs(blocks, function):
     import torch
 
     # Of any number of images, so that the last batch of an epoch is not compiled once more.
-    program = torch.compile(_call, dynamic=True, recompile_limit=MOST_PROGRAMS)
+    options = {"dynamic": True}
+    if "recompile_limit" in inspect.signature(torch.compile).parameters:  # PyTorch 2.12 or later
+        options["recompile_limit"] = MOST_PROGRAMS
+    program = torch.compile(_call, **options)
 
     @functools.wraps(function)
     def run(*arguments):

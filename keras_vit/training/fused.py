@@ -17,7 +17,8 @@ def adam(optimizer, weights, gradients, slots, step, rate, decay):
 
     options = {"amsgrad": False, "max_exp_avg_sqs": [], **_OPTIONS}
     options |= {"beta1": optimizer.beta_1, "beta2": optimizer.beta_2, "eps": optimizer.epsilon}
-    options["state_steps"] = [step.float() - 1 for _ in weights]  # torch adds 1 to each in place
+    # torch adds 1 to each in place; a GPU would start an operation for each that is made singly.
+    options["state_steps"] = [*(step.float() - 1).repeat(len(weights)).unbind()]
     adamw(weights, gradients, *slots, lr=rate, weight_decay=decay, **options)
 
 
@@ -30,6 +31,13 @@ def sgd(optimizer, weights, gradients, slots, step, rate, decay):
             weight.mul_(1 - rate * decay)
     options = {"momentum": optimizer.momentum, "nesterov": False, "dampening": 0.0, **_OPTIONS}
     fused_sgd(weights, gradients, *slots, lr=rate, weight_decay=0.0, **options)
+
+
+def norm(gradients):
+    """The norm of all gradients, as of one vector."""
+    from torch.nn.utils import get_total_norm
+
+    return get_total_norm(gradients)
 
 
 def add(optimizer_class, form):

@@ -92,7 +92,7 @@ class DecoupledOptimizer(KerasOptimizer):
 
     def clip(self, gradients):
         """Keeps the norm of all gradients, and scales them down where it exceeds the limit."""
-        norm = _norm(ops.stack([_norm(g) for g in gradients if g is not None]))
+        norm = _norm_of_all([g for g in gradients if g is not None])
         self.gradient_norm.assign(ops.cast(norm, "float32"))
         if not self.global_clipnorm:
             return gradients
@@ -149,10 +149,12 @@ class DecoupledOptimizer(KerasOptimizer):
         return config | {"use_ema": self.keeps_averages}
 
 
-def _norm(x):
-    # `ops.norm` rounds float64 to float32 on PyTorch and takes two axes at most on TensorFlow. As
-    # one vector, XLA would gather what is cut over devices.
-    return ops.sqrt(ops.sum(ops.square(x)))
+def _norm_of_all(gradients):
+    if keras.backend.backend() == "torch":
+        return fused.norm(gradients)
+    # `ops.norm` takes two axes at most on TensorFlow. As one vector, XLA would gather what is cut
+    # over devices.
+    return ops.sqrt(ops.sum(ops.stack([ops.sum(ops.square(g)) for g in gradients])))
 
 
 @keras.saving.register_keras_serializable("keras_vit")
