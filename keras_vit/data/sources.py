@@ -18,10 +18,8 @@ _NAMES = {  # what people call the parts
     "validation": ("val", "valid", "validation", "dev", "development"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-# As in test_set, test1 and val2017; "val200" is a slice of VTAB's.
-_ENDINGS = re.compile(
-    r"([-_ ]?(?i:set|data|dataset|images|split|dir)|(?<=[nltNLT])(\d|20\d\d|[AB]))\Z"
-)
+# As in test_set, test1, train_2017 and trainB; "val200" and "val2000" are slices, as VTAB has them.
+_ENDINGS = re.compile(r"[-_ ]?((?i:set|data|dataset|images|split|dir)|\d|(?!2000)20\d\d|[AB])\Z")
 # Of the order in which slices are drawn from class folders: any number, but the same in every run.
 SLICE_SEED = 3
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.

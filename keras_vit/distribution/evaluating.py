@@ -1,8 +1,57 @@
-"""The metrics of an evaluation that is made in parts. Those of Keras are sums, which are added."""
+"""An evaluation in parts: which batches each part reads, and the metrics of them all.
+
+Metrics of Keras are sums, which are added.
+"""
 
 import itertools
 
+import keras
+import numpy as np
+
+from keras_vit.distribution import feeding
 from keras_vit.distribution.copying import to_numpy
+
+
+def evaluation_shards(data, index, count, batch_size=None):
+    """One shard of every batch of an evaluation; that of the last may be empty."""
+    if hasattr(data, "shard") and data.batch_size % count == 0:
+        return data.shard(index, count)
+    return (feeding.shard(batch, index, count) for batch in evaluation_batches(data, batch_size))
+
+
+def evaluation_batches(data, batch_size=None):
+    """The batches of an evaluation on several devices; `batch_size` is for arrays."""
+    if isinstance(data, (tuple, list)):
+        size = batch_size or 32  # as Keras has it
+        for start in range(0, feeding.length(data), size):
+            yield feeding.rows(tuple(data), start, start + size)
+    elif hasattr(data, "from_step"):
+        yield from data
+    elif isinstance(data, keras.utils.PyDataset):
+        yield from (data[i] for i in range(len(data)))
+    else:
+        raise TypeError(
+            "Several devices evaluate a keras_vit.data pipeline, a keras.utils.PyDataset or "
+            f"arrays. Received: {type(data).__name__}."
+        )
+
+
+def divisible(batches, replicas):
+    """The same rows in batches that the replicas divide, but for the last: what is left, if any.
+
+    A row that a batch has too many begins the next one.
+    """
+    left = None
+    for batch in map(tuple, batches):
+        if left is not None:
+            batch = keras.tree.map_structure(lambda *parts: np.concatenate(parts), left, batch)
+        size = feeding.length(batch)
+        even = size - size % replicas
+        if even:
+            yield feeding.rows(batch, 0, even)
+        left = feeding.rows(batch, even, size) if even < size else None
+    if left is not None:
+        yield left
 
 
 def evaluate_part(model, batches, **options):

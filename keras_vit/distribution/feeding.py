@@ -1,4 +1,4 @@
-"""Which rows of each batch a process, or a device, is fed: of the training and of an evaluation.
+"""Which rows of each batch a process, or a device, is fed.
 
 A batch is a tree of arrays with one length; a shard of it is (index, count): the rows of one of
 `count` equal parts.
@@ -35,48 +35,6 @@ def training_shard(data, devices):
             f"keras_vit.data has it. Received: {type(data).__name__}."
         )
     return data.shard(index, count)
-
-
-def evaluation_shards(data, index, count, batch_size=None):
-    """One shard of every batch of an evaluation; that of the last may be empty."""
-    if hasattr(data, "shard") and data.batch_size % count == 0:
-        return data.shard(index, count)
-    return (shard(batch, index, count) for batch in evaluation_batches(data, batch_size))
-
-
-def evaluation_batches(data, batch_size=None):
-    """The batches of an evaluation on several devices; `batch_size` is for arrays."""
-    if isinstance(data, (tuple, list)):
-        size = batch_size or 32  # as Keras has it
-        for start in range(0, length(data), size):
-            yield rows(tuple(data), start, start + size)
-    elif hasattr(data, "from_step"):
-        yield from data
-    elif isinstance(data, keras.utils.PyDataset):
-        yield from (data[i] for i in range(len(data)))
-    else:
-        raise TypeError(
-            "Several devices evaluate a keras_vit.data pipeline, a keras.utils.PyDataset or "
-            f"arrays. Received: {type(data).__name__}."
-        )
-
-
-def divisible(batches, replicas):
-    """The same rows in batches that the replicas divide, but for the last: what is left, if any.
-
-    A row that a batch has too many begins the next one.
-    """
-    left = None
-    for batch in map(tuple, batches):
-        if left is not None:
-            batch = keras.tree.map_structure(lambda *parts: np.concatenate(parts), left, batch)
-        size = length(batch)
-        even = size - size % replicas
-        if even:
-            yield rows(batch, 0, even)
-        left = rows(batch, even, size) if even < size else None
-    if left is not None:
-        yield left
 
 
 def shard(batch, index, count):

@@ -117,7 +117,8 @@ class JaxDevices(Devices):
 
         Keras lays all batches of an evaluation alike, so that this one needs another evaluation.
         """
-        batches = feeding.divisible(feeding.evaluation_batches(data, batch_size), self.replicas)
+        batches = evaluating.evaluation_batches(data, batch_size)
+        batches = evaluating.divisible(batches, self.replicas)
         sums = []
         for left, group in itertools.groupby(batches, lambda x: feeding.length(x) % self.replicas):
             index, count = (0, 1) if left else feeding.shard_of_process(self)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.distribution import feeding
+from keras_vit.distribution import evaluating, feeding
 from keras_vit.distribution.devices import Devices, check_count
 from keras_vit.workarounds import different_noise_on_replicas, make_workers_strategy
 
@@ -129,7 +129,7 @@ class TensorFlowDevices(Devices):
             return super().evaluate(model, data, batch_size=batch_size, **options)
 
         def read():
-            return feeding.evaluation_shards(data, self.process, self.processes, batch_size)
+            return evaluating.evaluation_shards(data, self.process, self.processes, batch_size)
 
         is_array = isinstance(data, (tuple, list))
         steps = sum(1 for _ in read()) if is_array else len(data)

@@ -73,8 +73,11 @@ class PatchEncoder(Layer):
 
     def build_tokens(self):
         """Makes the learned tokens."""
-        if self.learned_tokens:
-            self.class_token = self.add_weight((1, 1, self.width), "zeros", name="class_token")
+        self.class_token = self.add_tokens("class_token", self.learned_tokens, "zeros")
+
+    def add_tokens(self, name, count, initializer):
+        """Learned tokens, of shape (1, count, width); `None` where there are none."""
+        return self.add_weight((1, count, self.width), initializer, name=name) if count else None
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None
@@ -91,7 +94,7 @@ class PatchEncoder(Layer):
 
     def prepend_learned_tokens(self, x):
         """[x_class; x], or `x` without class token."""
-        return prepend([self.class_token], x) if self.learned_tokens else x
+        return prepend([self.class_token], x)
 
     def compute_output_spec(self, patches, training=False):
         batch, *grid, _ = patches.shape
@@ -100,7 +103,10 @@ class PatchEncoder(Layer):
 
 
 def prepend(tokens, x):
-    """Learned tokens, each of shape (1, count, width), before those of each image."""
-    first = ops.concatenate([ops.cast(token, x.dtype) for token in tokens], axis=1)
+    """Learned tokens, each `None` or of shape (1, count, width), before those of each image."""
+    tokens = [ops.cast(token, x.dtype) for token in tokens if token is not None]
+    if not tokens:
+        return x
+    first = ops.concatenate(tokens, axis=1)
     first = ops.broadcast_to(first, (ops.shape(x)[0], *first.shape[1:]))
     return ops.concatenate([first, x], axis=1)

@@ -278,8 +278,10 @@ class Recipe:
         for name in {"train", "eval"} & made.keys():
             if isinstance(made[name], dict):
                 fields_of = dict(keras.tree.lists_to_tuples(made[name]))
-                if fields_of.pop("round_to_uint8", False):  # the name in earlier versions
-                    fields_of["library"] = "tensorflow_uint8"
+                # Earlier versions had this name, and `None` for TensorFlow's.
+                library = "tensorflow_uint8" if fields_of.pop("round_to_uint8", 0) else "tensorflow"
+                if fields_of.get("library") is None:
+                    fields_of["library"] = library
                 made[name] = Transform(**fields_of)
         return cls(**made)
 

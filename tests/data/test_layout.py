@@ -194,8 +194,10 @@ def test_what_is_left_out_is_counted_and_named(tmp_path):
 
 
 def test_names_of_parts():
-    for name in "train TRAINING train_set Train-Images traindata train2017 trainA".split():
+    for name in "train TRAINING train_set Train-Images traindata training_1 trainA".split():
         assert part_of(name) == "train"
-    assert {part_of("VALID"), part_of("val_dir"), part_of("ValB")} == {"validation"}
-    for name in ["", *"trains trainer retrain seg_train test_1 latest dev2 val200".split()]:
+    for name in "VALID val_dir ValB dev2 val2017 validation_A".split():
+        assert part_of(name) == "validation"
+    assert {part_of("test_1"), part_of("testing-2017"), part_of("eval B")} == {"test"}
+    for name in ["", *"trains trainer retrain seg_train latest val200 val2000 test12".split()]:
         assert part_of(name) is None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.checks import grid_of
-from keras_vit.layers import PatchEncoder, Patches
+from keras_vit.layers import ExtendedPatchEncoder, PatchEncoder, Patches
 from tests import definitions
 from tests.support import assert_close, refuses, to_numpy
 
@@ -103,3 +103,16 @@ def test_patches_of_another_grid_build_their_encoder():
     assert tuple(encoder.position.embedding.shape) == (1, 5, 8)
     with pytest.raises(ValueError, match="2x2 patches with 1 learned tokens has 5 tokens"):
         PatchEncoder(8, (2, 2))(patches.reshape(1, 12, 12))
+
+
+def test_learned_tokens_are_attributes():
+    """Also those that an encoder has not; users initialise, freeze and look at them."""
+    encoder = PatchEncoder(8, (2, 2), class_token=False)
+    encoder.build((None, 4, 12))
+    assert encoder.class_token is None
+    options = {"class_token": False, "registers": 3, "distillation": True}
+    encoder = ExtendedPatchEncoder(8, (2, 2), **options)
+    encoder.build((None, 4, 12))
+    assert encoder.class_token is None
+    assert tuple(encoder.distillation_token.shape) == (1, 1, 8)
+    assert tuple(encoder.register_tokens.shape) == (1, 3, 8)

@@ -74,6 +74,9 @@ def test_a_recipe_of_an_earlier_version_is_read():
     assert recipe.eval.library == fields["train"].pop("library") == "tensorflow_uint8"
     fields["train"]["round_to_uint8"], fields["eval"]["round_to_uint8"] = True, False
     assert recipes.Recipe.from_dict(json.loads(json.dumps(fields))) == recipe
+    fields["train"]["library"] = fields["eval"]["library"] = None
+    fields["eval"]["round_to_uint8"] = True
+    assert recipes.Recipe.from_dict(json.loads(json.dumps(fields))) == recipe
 
 
 @pytest.mark.parametrize("recipe", [recipes.digits(), recipes.augreg("S/16", dropout=0.1)], ids=str)

@@ -1,5 +1,7 @@
 """Tokens of later families: registers, a distillation token, a norm of the patches' tokens."""
 
+import functools
+
 import keras
 
 from keras_vit.checks import pair, positive_int
@@ -42,9 +44,8 @@ class ExtendedPatchEncoder(PatchEncoder):
     ):
         Layer.__init__(self, **kwargs)  # `PatchEncoder` would make the paper's parts
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
-        self.counts = {"class_token": int(class_token), "distillation_token": int(distillation)}
-        self.counts["registers"] = registers
-        self.learned_tokens, policy = sum(self.counts.values()), self.dtype_policy
+        self.counts = int(class_token), int(distillation), registers
+        self.learned_tokens, policy = sum(self.counts), self.dtype_policy
         self.projection = patch_projection(width, bias, dtype=policy)
         self.norm = NORMS[norm](epsilon, dtype=policy, name="norm")
         self.position = None
@@ -55,9 +56,11 @@ class ExtendedPatchEncoder(PatchEncoder):
         self.dropout = Dropout.of(dropout, dtype=policy, name="dropout")
 
     def build_tokens(self):
-        shapes = {name: (1, count, self.width) for name, count in self.counts.items() if count}
-        initial = {name: "zeros" if name == "class_token" else small_normal() for name in shapes}
-        self.tokens = [self.add_weight(shapes[name], initial[name], name=name) for name in shapes]
+        of_class, of_distillation, registers = self.counts
+        self.class_token = self.add_tokens("class_token", of_class, "zeros")
+        add = functools.partial(self.add_tokens, initializer=small_normal())
+        self.distillation_token = add("distillation_token", of_distillation)
+        self.register_tokens = add("registers", registers)
 
     def build(self, input_shape):
         self.norm.build((*input_shape[:-1], self.width))
@@ -68,7 +71,7 @@ class ExtendedPatchEncoder(PatchEncoder):
 
     def prepend_learned_tokens(self, x):
         """[x_class; x_distillation; registers; x]."""
-        return prepend(self.tokens, x) if self.tokens else x
+        return prepend([self.class_token, self.distillation_token, self.register_tokens], x)
 
 
 # Keras's files name a layer, and the place of its weights, by its class; these are older than it.
