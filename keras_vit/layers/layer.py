@@ -13,7 +13,8 @@ from keras_vit.workarounds import policy_at
 
 
 class _Called(threading.local):
-    policy = None
+    def __init__(self):  # in each thread; of a class, PyTorch 2.11 would compile the default
+        self.policy = None
 
 
 # The dtype policy of the layer that runs on PyTorch, whose parts then run without Keras's
