@@ -152,12 +152,12 @@ def _key(row):
     return tuple(str(row[name]) for name in COLUMNS[:10])
 
 
-def newest(rows, dtype):
-    """{(processor, task, backend): row}: of S/16 at batch 4 the fastest of keras_vit that day.
+def newest(rows, dtype, model="S16", batch="4"):
+    """{(processor, task, backend): row}: of a model and batch the fastest of keras_vit that day.
 
     Figures of several days and machines of one kind are never put beside each other in one row.
     """
-    usual = {"model": "S16", "image_size": "224", "batch": "4", "dtype": dtype}
+    usual = {"model": model, "image_size": "224", "batch": batch, "dtype": dtype}
     rows = [row for row in rows if row["peer"] and usual.items() <= row.items()]
     rows.sort(key=lambda row: (row["date"], -float(row["ratio"])))
     latest = {}
@@ -168,12 +168,22 @@ def newest(rows, dtype):
     return latest
 
 
-def compared(rows, dtype="float32"):
-    """A Markdown table: for each CPU and task the backends, the fastest first, beside a peer."""
-    columns = ("CPU", "task", "backend", "images/s", "as", "times as fast as", "MiB", "its", "date")
+def compared(rows, dtype="float32", **work):
+    """A Markdown table: for each device and task the backends, the fastest first, beside a peer."""
+    columns = (
+        "device",
+        "task",
+        "backend",
+        "images/s",
+        "as",
+        "times as fast as",
+        "MiB",
+        "its",
+        "date",
+    )
     measured = {_key(row): row for row in rows}
     lines = []
-    for (processor, task, backend), row in newest(rows, dtype).items():
+    for (processor, task, backend), row in newest(rows, dtype, **work).items():
         peer = measured[_key({**row, "implementation": row["peer"]})]
         rate = 1e3 * int(row["batch"]) / float(row["ms_median"])
         names = f"`{row['implementation']}`", f"{row['ratio']} `{row['peer']}`"
@@ -184,10 +194,15 @@ def compared(rows, dtype="float32"):
 
 def summaries(rows):
     """The tables of docs/performance.md."""
-    return "\n\n".join(
-        f"{title}:\n\n{compared(rows, dtype)}"
-        for title, dtype in (("float32", "float32"), ("Policy `mixed_bfloat16`", "bfloat16"))
-    )
+    short = "Policy `mixed_bfloat16`"
+    tables = {
+        "float32": compared(rows),
+        short: compared(rows, "bfloat16"),
+        f"{short}, L/16 on a GPU, batches of 128": compared(
+            rows, "bfloat16", model="L16", batch="128"
+        ),
+    }
+    return "\n\n".join(f"{title}:\n\n{table}" for title, table in tables.items())
 
 
 if __name__ == "__main__":
