@@ -127,7 +127,6 @@ def _view(graph, first):
     ]
     if not classes or "head" not in ends:
         classes, ends = 0, [name for name in ends if name not in ("mean", "head")]
-    changes = {"num_classes": classes}
     blocks = [layer for layer in graph.layers if isinstance(layer, TransformerBlock)]
     if hasattr(v, "block_layers"):
         depth = len(blocks) // (v.block_layers // v.depth)
@@ -139,12 +138,14 @@ def _view(graph, first):
         if depth < v.depth:  # what follows the last of these blocks was left out
             ends = []
             fields |= {"depth": depth, "representation_size": None, "projection": None}
-        changes["variant"] = v.replace(**fields)
+        v = v.replace(**fields)
     outputs = layers[ends[0]].output if ends else keras.tree.flatten(blocks[-1].output)[0]
     if "norm" in ends[:1] and "pool" in layers and not v.norm_after_pool:
         reads_many = v.pool in ("mean", "token_mean", "map", "probe")
         outputs = layers["pool"].output if reads_many else layers["norm"].output
-    view = origin.model_class.of_graph(first.input, outputs, origin, graph.name, **changes)
+    view = origin.model_class.__new__(origin.model_class)  # whose constructor would make layers
+    Classifier.__init__(view, first.input, outputs, origin, graph.name)
+    view.variant, view.num_classes = v, classes
     origin.views[names] = view
     return view
 

@@ -124,6 +124,16 @@ class Trainer:
         with self._guarded("predict", x):
             return super().predict_on_batch(x)
 
+    def compile_from_config(self, config):  # Keras leaves out a `compile` that is overridden
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
+    def train_step(self, *args, **kwargs):
+        if kernels.BACKEND == "torch":
+            self.zero_grad()  # Keras does so after the forward pass, with both in memory at its end
+        return super().train_step(*args, **kwargs)
+
     @contextlib.contextmanager
     def _guarded(self, step, x, y=None):
         with one_at_a_time(self, step), one_look(), keep_values_after_errors(self):
