@@ -138,6 +138,10 @@ def _view(graph, first):
         if depth < v.depth:  # what follows the last of these blocks was left out
             ends = []
             fields |= {"depth": depth, "representation_size": None, "projection": None}
+        if fields.keys() & {"pool", "final_norm"}:
+            fields["norm_after_pool"] = False
+        if v.distillation and "pool" in fields:  # without its head the token is one more register
+            fields |= {"distillation": False, "registers": v.registers + 1}
         v = v.replace(**fields)
     outputs = layers[ends[0]].output if ends else keras.tree.flatten(blocks[-1].output)[0]
     if "norm" in ends[:1] and "pool" in layers and not v.norm_after_pool:
