@@ -75,9 +75,8 @@ class Classifier(Trainer, keras.Model):
             received = f"shape {shapes[0]}" if len(shapes) == 1 else f"{len(shapes)} inputs"
             names = ("batch", "height", "width", "channels")
             wanted = tuple(side or name for side, name in zip(expected, names))
-            change, size = (
-                ("Reshape", "") if None in expected[1:] else ("Resize", "image_size and ")
-            )
+            is_any_size = None in expected[1:]
+            change, size = ("Reshape", "") if is_any_size else ("Resize", "image_size and ")
             raise ValueError(
                 f"{self.name} takes images of shape {wanted}, channels last. Received: {received}. "
                 f"{change} the images, or build the model with their {size}channels."
@@ -91,11 +90,7 @@ class Classifier(Trainer, keras.Model):
         return images
 
     def get_config(self):
-        return {
-            **self.origin.config_of(self),
-            "name": self.name,
-            **changes_of(self),
-        }
+        return {**self.origin.config_of(self), "name": self.name, **changes_of(self)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
