@@ -1,5 +1,6 @@
 """The networks of this library inside of any Keras model."""
 
+import collections
 import contextlib
 import functools
 import threading
@@ -10,7 +11,7 @@ import numpy as np
 from keras_vit.heads import heads_of
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.transformer_block import TransformerBlock
-from keras_vit.models.bit import BiT
+from keras_vit.models.bit import BiT, BiTVariant
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.models.vision_transformer import VisionTransformer
@@ -114,37 +115,40 @@ def _parts(layer, place):
 
 def _view(graph, first):
     """The model of the layers of a network that are in a graph, of which `first` is one."""
-    origin, layers = first.origin, {layer.name: layer for layer in graph.layers}
-    if (view := origin.views.get(names := tuple(layers))) is not None:
+    origin, names = first.origin, tuple(layer.name for layer in graph.layers)
+    if (view := origin.views.get(names)) is not None:
         return view
-    v, classes = origin.variant, origin.num_classes
-    ends = ["mean", "head", "projection", "pre_logits", "norm", "pool"]
-    ends = [
-        name
-        for name in ends
-        if name in layers
-        and (name == "mean" or type(layers[name]).__module__.startswith("keras_vit."))
-    ]
-    if not classes or "head" not in ends:
-        classes, ends = 0, [name for name in ends if name not in ("mean", "head")]
-    changes = {"num_classes": classes}
-    blocks = [layer for layer in graph.layers if isinstance(layer, TransformerBlock)]
-    if hasattr(v, "block_layers"):
-        depth = len(blocks) // (v.block_layers // v.depth)
+    # They are in the order in which they run.
+    layers = {x.name: x for x in graph.layers if type(x).__module__.startswith("keras_vit.")}
+    v, classes = origin.variant, origin.num_classes if "head" in layers else 0
+    ends = ["pool", "norm", "pre_logits", "projection", *(["head"] if classes else [])]
+    if isinstance(v, BiTVariant):
+        trunk = [layer for name, layer in layers.items() if name.startswith("stage_")]
+        units = collections.Counter(layer.name.split("_")[1] for layer in trunk)  # of each stage
+        v = v.replace(blocks=tuple(units.values()) or v.blocks)
+    else:
+        trunk = [layer for layer in layers.values() if isinstance(layer, TransformerBlock)]
+        depth = len(trunk) // (v.block_layers // v.depth)
         fields = {"class_token": v.class_token}  # which another pool would reset
-        if "pool" not in layers or depth < v.depth:
-            fields["pool"] = None
-        if "norm" not in layers or depth < v.depth:
-            fields["final_norm"] = False
         if depth < v.depth:  # what follows the last of these blocks was left out
             ends = []
-            fields |= {"depth": depth, "representation_size": None, "projection": None}
-        changes["variant"] = v.replace(**fields)
-    outputs = layers[ends[0]].output if ends else keras.tree.flatten(blocks[-1].output)[0]
-    if "norm" in ends[:1] and "pool" in layers and not v.norm_after_pool:
-        reads_many = v.pool in ("mean", "token_mean", "map", "probe")
-        outputs = layers["pool"].output if reads_many else layers["norm"].output
-    view = origin.model_class.of_graph(first.input, outputs, origin, graph.name, **changes)
+            # No variant has no block, where the graph may have none.
+            fields |= {"depth": max(depth, 1), "representation_size": None, "projection": None}
+        if "pool" not in layers or not ends:
+            fields["pool"] = None
+        if "norm" not in layers or not ends:
+            fields["final_norm"] = False
+        if fields.keys() & {"pool", "final_norm"}:
+            fields["norm_after_pool"] = False
+        if v.distillation and "pool" in fields:  # without its head the token is one more register
+            fields |= {"distillation": False, "registers": v.registers + 1}
+        v = v.replace(**fields)
+    last = [layers[name] for name in layers if name in ends] or trunk or [*layers.values()]
+    last = graph.get_layer("mean") if classes and "mean" in names else last[-1]
+    view = origin.model_class.__new__(origin.model_class)  # whose constructor would make layers
+    outputs = keras.tree.flatten(last.output)[0]
+    Classifier.__init__(view, first.input, outputs, origin, graph.name)
+    view.variant, view.num_classes = v, classes
     origin.views[names] = view
     return view
 

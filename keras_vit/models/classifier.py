@@ -40,26 +40,14 @@ class Classifier(Trainer, keras.Model):
     reading = of_origin("reading", True)
 
     def __init__(self, images, outputs, origin, name):
-        self._set(images, outputs, origin, name)
-        first = next((layer for layer in self.layers if isinstance(layer, Layer)), None)
-        if first is not None:
-            first.origin = self.origin
-
-    @classmethod
-    def of_graph(cls, images, outputs, origin, name, **changes):
-        """A model of layers and their `Origin`, with another variant or number of classes."""
-        model = cls.__new__(cls)
-        model._set(images, outputs, origin, name)
-        for attribute, value in changes.items():
-            setattr(model, attribute, value)
-        return model
-
-    def _set(self, images, outputs, origin, name):
         super().__init__(images, outputs, name=name)
         for attribute in ("variant", *SETTINGS):
             setattr(self, attribute, getattr(origin, attribute))
         # Functional models ignore dtype as an argument. That of layers may change.
         self.origin, self.dtype_policy = origin, own_policy(origin.dtype_policy)
+        first = next((layer for layer in self.layers if isinstance(layer, Layer)), None)
+        if first is not None:
+            first.origin = origin
 
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.check_images(inputs))
@@ -71,16 +59,6 @@ class Classifier(Trainer, keras.Model):
         warn_of_last_loss(self, last)
         names = inspect.signature(super().compile).bind(*args, **kwargs).arguments
         record_loss(self, [names.get("metrics"), names.get("weighted_metrics")])
-
-    def compile_from_config(self, config):  # Keras leaves out a `compile` that is overridden
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.optimizer is not None:
-            self.optimizer.build(self.trainable_variables)
-
-    def train_step(self, *args, **kwargs):
-        if kernels.BACKEND == "torch":
-            self.zero_grad()  # Keras does so after the forward pass, with both in memory at its end
-        return super().train_step(*args, **kwargs)
 
     def compute_output_spec(self, inputs, training=None, mask=None):
         self.check_images(inputs)
@@ -97,9 +75,8 @@ class Classifier(Trainer, keras.Model):
             received = f"shape {shapes[0]}" if len(shapes) == 1 else f"{len(shapes)} inputs"
             names = ("batch", "height", "width", "channels")
             wanted = tuple(side or name for side, name in zip(expected, names))
-            change, size = (
-                ("Reshape", "") if None in expected[1:] else ("Resize", "image_size and ")
-            )
+            is_any_size = None in expected[1:]
+            change, size = ("Reshape", "") if is_any_size else ("Resize", "image_size and ")
             raise ValueError(
                 f"{self.name} takes images of shape {wanted}, channels last. Received: {received}. "
                 f"{change} the images, or build the model with their {size}channels."
@@ -113,11 +90,7 @@ class Classifier(Trainer, keras.Model):
         return images
 
     def get_config(self):
-        return {
-            **self.origin.config_of(self),
-            "name": self.name,
-            **changes_of(self),
-        }
+        return {**self.origin.config_of(self), "name": self.name, **changes_of(self)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

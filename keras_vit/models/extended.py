@@ -1,13 +1,12 @@
 """The network of `keras_vit.models.vit`, with what later families and methods add to it."""
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 
 import keras
 
 from keras_vit import layers
-from keras_vit.checks import known, rate
+from keras_vit.checks import rate
 from keras_vit.extensions import Extensions
 from keras_vit.layers.extensions.blocks import BLOCKS
 from keras_vit.layers.extensions.patches import ResizablePatches
@@ -15,7 +14,6 @@ from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.layers.head import linear_map, pre_logits
 from keras_vit.layers.norm import NORMS
-from keras_vit.models.classifier import Classifier
 from keras_vit.models.vit import Network
 from keras_vit.text import brief
 
@@ -39,17 +37,20 @@ class ExtendedNetwork(Network):
         return self.read_out(x, size)
 
     def cut(self, x):
-        if not self.variable_size:
-            return super().cut(x)
-        options = {"keep_grid": True, "drop_incomplete": self.variant.stem is not None}
-        options |= {"dtype": self.dtype, "name": "patches"}
-        return ResizablePatches(self.variant.patch_size, **options)(x)
+        sizes = {"layer": ResizablePatches, "keep_grid": True} if self.variable_size else {}
+        return super().cut(x, **sizes)
 
     def embed(self, patches):
-        v, arguments = self.variant, self.encoder_arguments()
-        arguments |= {"registers": v.registers, "distillation": v.distillation}
-        arguments |= {"bias": v.patch_bias, "norm": v.patch_norm, "epsilon": v.epsilon}
-        return layers.ExtendedPatchEncoder(**arguments)(patches)
+        v = self.variant
+        return super().embed(
+            patches,
+            layers.ExtendedPatchEncoder,
+            registers=v.registers,
+            distillation=v.distillation,
+            bias=v.patch_bias,
+            norm=v.patch_norm,
+            epsilon=v.epsilon,
+        )
 
     def encode(self, x, patches):
         """The tokens after the last block, and the patches that each stands for (`None`: one)."""
@@ -74,35 +75,27 @@ class ExtendedNetwork(Network):
 
     def block(self, i):
         """Block `i`: one of the paper's, unless the variant has extensions."""
-        v, arguments = self.variant, self.block_arguments(i)
+        v = self.variant
         if v.extensions == Extensions() and not v.is_relative:
-            block = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
-            return block(**arguments)
-        if v.block == "axial":  # two layers in place of one block
-            arguments |= {
-                "grid": self.grid,
-                "axis": ("row", "column")[i % 2],
-                "stochastic_depth": self.stochastic_depth * i / (2 * v.depth - 1),
-            }
-        blocks = REMAT_BLOCKS if self.remat else BLOCKS
-        return blocks[v.block](**arguments, extensions=v.extensions)
+            paper = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
+            return super().block(i, paper)
+        along = {"grid": self.grid, "axis": ("row", "column")[i % 2]} if v.block == "axial" else {}
+        extended = (REMAT_BLOCKS if self.remat else BLOCKS)[v.block]
+        return super().block(i, extended, extensions=v.extensions, **along)
 
     def merging_block(self, i, merged=0):
         """Block `i`, which takes tokens and their sizes and joins some of them."""
         v = self.variant
-        return MERGING_BLOCKS[v.block](
-            **self.block_arguments(i),
-            extensions=v.extensions,
-            merged=merged,
-            protected=v.learned_tokens,
-        )
+        options = {"extensions": v.extensions, "merged": merged, "protected": v.learned_tokens}
+        return super().block(i, MERGING_BLOCKS[v.block], **options)
 
     def position_layers(self):
         """The position layer before each block: none, its own, or the one that all share."""
         v = self.variant
         if not v.rotary and not v.has_positions_in_blocks:
             return [None] * v.block_layers
-        if not v.rotary.learned if v.rotary else v.position_at == "shared":
+        is_shared = not v.rotary.learned if v.rotary else v.position_at == "shared"
+        if is_shared:
             return [self.position_layer()] * v.block_layers
         return [self.position_layer(f"_{i}") for i in range(v.block_layers)]
 
@@ -219,49 +212,3 @@ def merged_tokens(v, token_merging):
             f"{v.block_layers} blocks. Received: token_merging={brief(token_merging)}."
         )
     return counts
-
-
-@keras.saving.register_keras_serializable("keras_vit")
-class ExtendedClassifier(Classifier):
-    """A `Classifier` whose options are those of `ExtendedNetwork`."""
-
-    @property
-    def variable_size(self):
-        return self.origin.options["variable_size"]
-
-    @property
-    def token_merging(self):
-        return self.origin.options["token_merging"]
-
-    def check_images(self, images):
-        images = super().check_images(images)
-        if self.variable_size:
-            # Inside `cut_into` the patch size differs from `variant.patch_size`.
-            v = self.variant.replace(patch_size=self.get_layer("patches").patch_size)
-            sides = known(keras.tree.flatten(images)[0].shape[1:3])
-            v.grid([side or stride for side, stride in zip(sides, v.stride)])
-        return images
-
-    @contextlib.contextmanager
-    def cut_into(self, patch_size, method="bilinear"):
-        """Within it, the model has patches of another size, by the same weights (FlexiViT).
-
-        Patches and the position embedding are resized in the graph (`ResizablePatches`; Beyer et
-        al., 2023). It holds for calls of the model; programs that Keras has compiled, as those of
-        `predict`, keep the size for which they were compiled, so take `keras_vit.resize` for these
-        and `keras_vit.training.FlexiblePatches` for training.
-
-        Args:
-            patch_size: int or (height, width), in pixels.
-            method: how a patch is resized, as in `keras_vit.layers.resize_matrix`.
-
-        Raises:
-            ValueError: the model does not have `variable_size=True`.
-        """
-        if not self.variable_size:
-            raise ValueError(
-                "Patches of another size need variable_size=True. Received: "
-                f"patch_size={patch_size!r}; keras_vit.resize(model, variable_size=True) adds it."
-            )
-        with self.get_layer("patches").cut_into(patch_size, method):
-            yield

@@ -57,6 +57,9 @@ def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
         "the stages of a BiT give maps alone": (
             not is_transformer and (not as_maps or learned_tokens or attention)
         ),
+        "the norm of a BiT is before its layer 'pool', which was left out; choose norm=False": (
+            not is_transformer and norm and all(layer.name != "pool" for layer in model.layers)
+        ),
         "merged tokens have no place in the image; take keras_vit.merge_tokens(model, 0)": any(
             getattr(block, "merged", 0) for block in every
         ),
@@ -76,8 +79,8 @@ def block_features(model, blocks, as_maps, norm, learned_tokens, attention):
         if is_so:
             raise ValueError(
                 f"These features cannot be: {reason}. Received: {type(model).__name__} "
-                f"{model.name!r}, as_maps={as_maps}, learned_tokens={learned_tokens}, "
-                f"attention={attention}."
+                f"{model.name!r}, as_maps={as_maps}, norm={norm}, "
+                f"learned_tokens={learned_tokens}, attention={attention}."
             )
     layers = [every[i] for i in blocks]
     if not is_transformer:
@@ -115,7 +118,8 @@ def _layer_of(model, layer_class):
 
 def _was_built_with_norm(model):
     """Whether a graph of a user has left out the last norm of the model that it is made of."""
-    return getattr(getattr(model, "origin", model).variant, "final_norm", False)
+    v = getattr(model, "origin", model).variant
+    return getattr(v, "final_norm", False) and not v.norm_after_pool
 
 
 def final_norm(model):

@@ -10,7 +10,7 @@ from keras_vit.checks import positive_int
 from keras_vit.heads import errors_of, heads_of, of_head
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
-from keras_vit.models.classifier import Classifier, apply_changes, changes_of
+from keras_vit.models.classifier import apply_changes, changes_of
 from keras_vit.models.origin import of_origin
 from keras_vit.models.trainer import Trainer, record_loss
 
@@ -64,7 +64,7 @@ class MultitaskModel(Trainer, keras.Model):
 
     def compile_from_config(self, config):
         try:
-            Classifier.compile_from_config(self, config)
+            super().compile_from_config(config)
         except ValueError as error:
             if not self.compiled:
                 raise
@@ -76,7 +76,7 @@ class MultitaskModel(Trainer, keras.Model):
 def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) -> MultitaskModel:
     """A model of a network and of several linear heads, each zero when fresh.
 
-        vit = keras_vit.ViTB16(num_classes=0)
+        vit = keras_vit.ViT_B16(num_classes=0)
         model = add_heads(vit, {"breed": 37, "age": 1})
         model.compile("adam", {"breed": keras_vit.training.SoftmaxLoss(), "age": "mse"})
 

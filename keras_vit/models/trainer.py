@@ -94,35 +94,45 @@ class Trainer:
     labels there, all of an array, must be among the model's classes.
     """
 
-    def fit(self, x=None, *args, **kwargs):
+    def fit(self, x=None, y=None, *args, **kwargs):
         check_problem(self, getattr(x, "problem", None))
         check_classes(self, x, kwargs.get("validation_data"))
         check_outputs(self, x)
         compare_images(self, x, training=True)
-        with self._guarded("train", x, args[0] if args else kwargs.get("y")):
-            return super().fit(x, *args, **kwargs)
+        with self._guarded("train", x, y):
+            return super().fit(x, y, *args, **kwargs)
 
-    def evaluate(self, x=None, *args, **kwargs):
+    def evaluate(self, x=None, y=None, *args, **kwargs):
         check_classes(self, x)
         compare_images(self, x)
-        with self._guarded("test", x, args[0] if args else kwargs.get("y")):
-            return super().evaluate(x, *args, **kwargs)
+        with self._guarded("test", x, y):
+            return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
         with self._guarded("predict", x):
             return super().predict(x, *args, **kwargs)
 
-    def train_on_batch(self, x, *args, **kwargs):
-        with self._guarded("train", x, args[0] if args else kwargs.get("y")):
-            return super().train_on_batch(x, *args, **kwargs)
+    def train_on_batch(self, x, y=None, *args, **kwargs):
+        with self._guarded("train", x, y):
+            return super().train_on_batch(x, y, *args, **kwargs)
 
-    def test_on_batch(self, x, *args, **kwargs):
-        with self._guarded("test", x, args[0] if args else kwargs.get("y")):
-            return super().test_on_batch(x, *args, **kwargs)
+    def test_on_batch(self, x, y=None, *args, **kwargs):
+        with self._guarded("test", x, y):
+            return super().test_on_batch(x, y, *args, **kwargs)
 
     def predict_on_batch(self, x):
         with self._guarded("predict", x):
             return super().predict_on_batch(x)
+
+    def compile_from_config(self, config):  # Keras leaves out a `compile` that is overridden
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None:
+            self.optimizer.build(self.trainable_variables)
+
+    def train_step(self, *args, **kwargs):
+        if kernels.BACKEND == "torch":
+            self.zero_grad()  # Keras does so after the forward pass, with both in memory at its end
+        return super().train_step(*args, **kwargs)
 
     @contextlib.contextmanager
     def _guarded(self, step, x, y=None):

@@ -1,13 +1,15 @@
 """The Keras model of a Vision Transformer."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Unpack
 
 import keras
 
 from keras_vit.arguments import ViTFields
-from keras_vit.checks import check_names
-from keras_vit.models.extended import ExtendedClassifier, ExtendedNetwork, check_options
+from keras_vit.checks import check_names, known
+from keras_vit.models.classifier import Classifier
+from keras_vit.models.extended import ExtendedNetwork, check_options
 from keras_vit.models.origin import Origin, argument_names
 from keras_vit.models.vit import Network
 from keras_vit.variant import Variant
@@ -15,7 +17,7 @@ from keras_vit.variants import get_variant
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class VisionTransformer(ExtendedClassifier):
+class VisionTransformer(Classifier):
     """An image classifier made of a Transformer encoder over patches.
 
     A Functional model of these layers, whose names and the paths of the variables under them are
@@ -129,3 +131,44 @@ class VisionTransformer(ExtendedClassifier):
     def grid(self):
         """(rows, columns) of the patches of an image of `image_size`."""
         return self.variant.grid(self.image_size)
+
+    @property
+    def variable_size(self):
+        return self.origin.options["variable_size"]
+
+    @property
+    def token_merging(self):
+        return self.origin.options["token_merging"]
+
+    def check_images(self, images):
+        images = super().check_images(images)
+        if self.variable_size:
+            # Inside `cut_into` the patch size differs from `variant.patch_size`.
+            v = self.variant.replace(patch_size=self.get_layer("patches").patch_size)
+            sides = known(keras.tree.flatten(images)[0].shape[1:3])
+            v.grid([side or stride for side, stride in zip(sides, v.stride)])
+        return images
+
+    @contextlib.contextmanager
+    def cut_into(self, patch_size, method="bilinear"):
+        """Within it, the model has patches of another size, by the same weights (FlexiViT).
+
+        Patches and the position embedding are resized in the graph (`ResizablePatches`; Beyer et
+        al., 2023). It holds for calls of the model; programs that Keras has compiled, as those of
+        `predict`, keep the size for which they were compiled, so take `keras_vit.resize` for these
+        and `keras_vit.training.FlexiblePatches` for training.
+
+        Args:
+            patch_size: int or (height, width), in pixels.
+            method: how a patch is resized, as in `keras_vit.layers.resize_matrix`.
+
+        Raises:
+            ValueError: the model does not have `variable_size=True`.
+        """
+        if not self.variable_size:
+            raise ValueError(
+                "Patches of another size need variable_size=True. Received: "
+                f"patch_size={patch_size!r}; keras_vit.resize(model, variable_size=True) adds it."
+            )
+        with self.get_layer("patches").cut_into(patch_size, method):
+            yield

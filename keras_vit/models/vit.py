@@ -17,7 +17,8 @@ class Network:
 
     `keras_vit.VisionTransformer` is the Keras model of these logits. Parts that are not in the
     paper, such as blocks of later families, are in the subclass
-    `keras_vit.models.extended.ExtendedNetwork`.
+    `keras_vit.models.extended.ExtendedNetwork`: it hands other classes of a `layer`, and the
+    `others` of their arguments, to the methods here.
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     without classes (batch, representation_size or width).
@@ -53,50 +54,50 @@ class Network:
         options = {"numerics": v.stem_numerics, "folded": v.stem_folded, "dtype": self.dtype}
         return resnet_stages(images, v.stem, version="v1", width=v.stem_width, **options)
 
-    def cut(self, x):
+    def cut(self, x, layer=Patches, **others):
         """x_p: images, or feature maps, as sequences of patches."""
         size, is_hybrid = self.variant.patch_size, self.variant.stem is not None
-        return Patches(size, drop_incomplete=is_hybrid, dtype=self.dtype, name="patches")(x)
+        options = {"drop_incomplete": is_hybrid, "dtype": self.dtype, "name": "patches"}
+        return layer(size, **options, **others)(x)
 
-    def embed(self, patches):
+    def embed(self, patches, layer=PatchEncoder, **others):
         """Eq. 1: the tokens z_0."""
-        return PatchEncoder(**self.encoder_arguments())(patches)
-
-    def encoder_arguments(self):
-        """The arguments of the patch encoder."""
         v = self.variant
-        return {
-            "width": v.width,
-            "grid": self.grid,
-            "class_token": v.class_token,
-            "position": v.position if v.position_at == "input" else "none",
-            "interpolation": v.interpolation,
-            "dropout": self.dropout,
-            "dtype": self.dtype,
-            "name": "patch_encoder",
-        }
+        encoder = layer(
+            v.width,
+            self.grid,
+            class_token=v.class_token,
+            position=v.position if v.position_at == "input" else "none",
+            interpolation=v.interpolation,
+            dropout=self.dropout,
+            dtype=self.dtype,
+            name="patch_encoder",
+            **others,
+        )
+        return encoder(patches)
 
     def encode(self, x):
         """Eq. 2 and 3, L times: the tokens z_L."""
         for i in range(self.variant.depth):
-            x = TransformerBlock(**self.block_arguments(i))(x)
+            x = self.block(i)(x)
         return x
 
-    def block_arguments(self, i):
-        """The arguments of block `i`; stochastic depth grows from 0 at the first block."""
+    def block(self, i, layer=TransformerBlock, **others):
+        """Block `i`, a new layer; stochastic depth grows from 0 at the first block."""
         v = self.variant
-        return {
-            "num_heads": v.num_heads,
-            "mlp_dim": v.mlp_dim,
-            "gelu": v.gelu,
-            "qkv_bias": v.qkv_bias,
-            "epsilon": v.epsilon,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "stochastic_depth": self.stochastic_depth * i / max(v.depth - 1, 1),
-            "dtype": self.dtype,
-            "name": f"block_{i}",
-        }
+        return layer(
+            v.num_heads,
+            v.mlp_dim,
+            gelu=v.gelu,
+            qkv_bias=v.qkv_bias,
+            epsilon=v.epsilon,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            stochastic_depth=self.stochastic_depth * i / max(v.block_layers - 1, 1),
+            dtype=self.dtype,
+            name=f"block_{i}",
+            **others,
+        )
 
     def read_out(self, x):
         """Eq. 4, the hidden layer of a pre-training head, and the head (section 3.1)."""
@@ -113,5 +114,4 @@ class Network:
         """The logits; without classes the representation itself."""
         if not self.num_classes:
             return x
-        options = {"bias": self.head_bias, "dtype": self.dtype, "name": name}
-        return linear_head(x, self.num_classes, **options)
+        return linear_head(x, self.num_classes, bias=self.head_bias, dtype=self.dtype, name=name)

@@ -10,7 +10,6 @@ from keras import ops
 from keras_vit.checks import pair
 from keras_vit.ends import known_of_end
 from keras_vit.layers import kernels
-from keras_vit.models.classifier import Classifier
 from keras_vit.models.trainer import Trainer
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import Preprocessing
@@ -148,8 +147,6 @@ class Distiller(Trainer, keras.Model):
                 "keras_vit.training.SoftmaxLoss() (a recipe: replace(loss='softmax'))."
             )
         super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
-
-    compile_from_config = Classifier.compile_from_config
 
     def call(self, images, training=False):
         if not training:

@@ -6,7 +6,6 @@ from keras import ops
 from keras_vit.layers import kernels
 from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding
-from keras_vit.models.classifier import Classifier
 from keras_vit.models.extended import position_argument
 from keras_vit.models.trainer import Trainer
 from keras_vit.models.vision_transformer import VisionTransformer
@@ -115,8 +114,6 @@ class MaskedImageModel(Trainer, keras.Model):
         if loss is not None or metrics:
             raise ValueError(f"Leave loss and metrics to the model. Received: {loss=}, {metrics=}.")
         super().compile(optimizer, **kwargs)
-
-    compile_from_config = Classifier.compile_from_config
 
     def run_blocks(self, tokens, training):
         """The tokens after the last block and the norm behind it, where the encoder has one."""

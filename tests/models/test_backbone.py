@@ -238,3 +238,38 @@ def test_a_graph_that_is_cut_before_the_pool_keeps_its_tokens(pool, class_token)
     network = keras_vit.backbone(around(vit, "block"))
     assert network.variant.class_token == class_token and network.variant.pool is None
     assert network(images()).shape[1] == 4 + class_token
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("field, norm", [("norm_after_pool", True), ("distillation", False)])
+def test_a_graph_that_is_cut_before_the_pool_lacks_what_follows_it(field, norm):
+    vit = tiny_vit(pool="mean" if norm else "token", class_token=True, **{field: True})
+    model = around(vit, "block")
+    network = keras_vit.backbone(model)
+    assert not getattr(network.variant, field)
+    assert network.variant.learned_tokens == vit.variant.learned_tokens
+    maps = keras_vit.features(model, blocks=1, norm=norm)
+    assert_close(maps(images()), keras_vit.features(vit, blocks=[0], norm=norm)(images()), 0)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (tiny_vit, "patch_encoder"),
+        *((tiny_bit, name) for name in ("root", "stage_1_unit_1", "pool")),
+    ],
+)
+def test_a_graph_may_end_at_any_layer(make, name):
+    whole = make()
+    whole.preprocessing = TIMM
+    wanted = keras.Model(whole.input, whole.get_layer(name).output)
+    network = keras_vit.backbone(keras.Model(whole.input, wanted.output * 2))
+    assert type(network) is type(whole) and network.preprocessing == TIMM
+    assert_close(network(images()), wanted(images()), 0)
+    if name.startswith("stage"):
+        with pytest.raises(ValueError, match="which was left out; choose norm=False"):
+            keras_vit.features(wanted, blocks=1)
+        assert_close(
+            keras_vit.features(wanted, blocks=1, norm=False)(images()), wanted(images()), 0
+        )
