@@ -58,7 +58,8 @@ def compare_images(model, data, training=False, owner=None):
     `owner`, a network in the model, may have the `preprocessing` instead.
 
     In training the model, or its part that is trained (`student`, `encoder`), gets the
-    `preprocessing` of the data, as later images must be like those of its training.
+    `preprocessing` of the data, as later images must be like those of its training; so do the
+    networks in it that take these images, with which a model of Keras's own class saves it.
 
     Raises:
         ValueError: a `Distiller` would hand its teacher other images than the teacher wants.
@@ -83,7 +84,14 @@ def compare_images(model, data, training=False, owner=None):
             warnings.warn(text, stacklevel=3)
     if training:
         part = getattr(model, "student", None) or getattr(model, "encoder", None)
-        (part if isinstance(part, keras.Model) else model).preprocessing = given
+        trained = part if isinstance(part, keras.Model) else model
+        before = getattr(trained, "preprocessing", None)
+        for layer in trained._flatten_layers():
+            if (origin := getattr(layer, "origin", None)) is None:
+                continue
+            if origin.preprocessing == before or (before is None and owner is not trained):
+                origin.preprocessing = given
+        trained.preprocessing = given
 
 
 class Trainer:
