@@ -9,7 +9,12 @@ import warnings
 
 import keras
 
-from keras_vit.class_names import check_classes, check_labels, check_outputs
+from keras_vit.class_names import (
+    check_class_weight,
+    check_classes,
+    check_labels,
+    check_outputs,
+)
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.outputs import check_problem, is_of_keras, reading_of_loss
@@ -106,6 +111,7 @@ class Trainer:
         check_problem(self, getattr(x, "problem", None))
         check_classes(self, x, kwargs.get("validation_data"))
         check_outputs(self, x)
+        check_class_weight(self, kwargs.get("class_weight"))
         compare_images(self, x, training=True)
         with self._guarded("train", x, args[0] if args else kwargs.get("y")):
             return super().fit(x, *args, **kwargs)
