@@ -96,7 +96,7 @@ def pipeline(
         split: "train", "validation" or "test", a slice as "train[:98%]", several joined by "+", or
             a split of VTAB as "train800val200"; None is what the recipe trains on. A validation or
             test part that the set does not have is the recipe's, or else the other one. Slices of
-            folders are drawn from all classes.
+            folders, and of arrays sorted by label, are drawn from all of them.
         batch_size: images per batch; None is the recipe's, of one update or of a part of it.
         training: whether to shuffle, augment and mix. None: if the split begins with the first
             training example, so "train[:98%]" does and "train[98%:]" does not.
