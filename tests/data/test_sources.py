@@ -79,9 +79,9 @@ def test_slices_of_arrays_that_are_sorted_by_label(labels):
         pipeline((numbered(20)[0], labels), recipe(4), split, problem=problem)
         for split in ("train[:80%]", "train[80%:]")
     ]
-    rows = [each.rows.tolist() for each in both]
-    assert sorted(sum(rows, [])) == [*range(20)] and len(rows[1]) == 4
-    assert len({row // 4 for row in rows[0]}) == 5 and len({row // 4 for row in rows[1]}) > 1
+    first, last = (each.rows for each in both)
+    assert sorted([*first, *last]) == [*range(20)] and len(last) == 4
+    assert len({*first // 4}) == 5 and len({*last // 4}) > 1
 
 
 def test_the_split_of_digits_does_not_depend_on_the_seed():
