@@ -38,6 +38,8 @@ class ArraySource(Source):
         shape = map_heads(lambda y: y.shape[1:], labels)
         super().__init__(name, class_names, sizes, problem, shape)
         self._arrays, self.channels = arrays, images.shape[-1]
+        some = np.ascontiguousarray(images[:: max(1, len(images) // 8)])
+        self.content = f"{images.shape} {zlib.crc32(some.data)}"
         self.sorted_by_class = any(map(_are_sorted, keras.tree.flatten(labels)))
 
     def __getitem__(self, row):

@@ -240,6 +240,13 @@ class Pipeline(KerasBatches):
         settings["class_names"] = json.dumps(self.class_names, ensure_ascii=False)
         return settings | {"labels": self.source.digest(self.rows)}
 
+    def overlaps(self, other):
+        """Whether another pipeline has some of these examples, as far as that is known."""
+        one, two = self.source, getattr(other, "source", None)
+        if two is None or one.content is None or one.content != two.content:
+            return False
+        return one.parts == two.parts and bool(np.isin(self.rows, other.rows).any())
+
     def shard(self, process: int, processes: int) -> "Pipeline":
         """A `Pipeline` of one process's rows of every batch; of the last one they may be none.
 
