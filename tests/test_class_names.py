@@ -166,7 +166,8 @@ def test_training_goes_on_with_the_same_names_and_without(named, tmp_path):
     named.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        assert "val_loss" in named.fit(fed(), validation_data=fed(), verbose=0).history
+        held_out = pipeline(stored(), RECIPE, "test")
+        assert "val_loss" in named.fit(fed(), validation_data=held_out, verbose=0).history
         named.class_names = None
         named.fit(fed(ABC[::-1]), verbose=0)
 
