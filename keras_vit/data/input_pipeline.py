@@ -23,6 +23,7 @@ from keras_vit.data.mixing import mix
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.reader import Reader, Unreadable
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
+from keras_vit.models.backbone import image_shape_of
 
 
 def training_batches(reader, recipe, *, batch_size, seed, share):
@@ -123,7 +124,7 @@ def pipeline(
         # CIFAR's recipes hold out the last training examples, which the test part must not replace.
         split = (recipe.test_split if part == "test" else recipe.validation_split) or split
     if channels is None:
-        channels = getattr(model, "channels", None) or source.channels or 3
+        channels = image_shape_of(model)[2] or source.channels or 3
     check_choice("channels", channels, (1, 3))
     if threads is None:
         threads = threads_for(source, recipe.train.image_size)

@@ -202,9 +202,12 @@ def _representation(model, layer):
     last = model.layers[-1 - len(ending)]
     if isinstance(last, (keras.layers.Dense, keras.layers.EinsumDense)):
         return last.input
-    if ending:  # the outputs may be probabilities of classes
+    is_model = isinstance(last, keras.Model) and getattr(last, "outputs", None)
+    has_head = is_model and _representation(last, None) is not last.outputs[0]
+    if ending or has_head:  # the outputs may be those of classes
         raise ValueError(
             f"{model.name} ends with no Dense layer; name the layer whose output the features are "
-            f"with layer=... Received: {last.name!r}, then {[each.name for each in ending[::-1]]}."
+            "with layer=..., or pass the model that has the head, as keras_vit.backbone(model) is. "
+            f"Received: {last.name!r}, then {[each.name for each in ending[::-1]]}."
         )
     return model.outputs[0]

@@ -267,7 +267,9 @@ def test_gray_images_have_one_mean(folder):
     test = pipeline(folder, recipe_for(), "test", model=gray, channels=1)
     expected = preprocess(sorted(folder.glob("test/*/*")), gray)
     np.testing.assert_array_equal(np.concatenate([images for images, _ in test]), expected)
-    assert pipeline(folder, recipe_for(), model=gray).image_shape[-1] == 1
+    x = keras.Input((24, 24, 1))
+    for model in (gray, keras.Model(x, gray(x))):
+        assert pipeline(folder, recipe_for(), model=model).image_shape[-1] == 1
 
 
 def test_means_of_other_channels_are_refused(folder):

@@ -122,6 +122,9 @@ def test_what_has_no_features():
     convolution = keras.layers.Conv2D(2, 1)(inputs)
     scores = keras.layers.Softmax()(keras.layers.Flatten()(convolution))
     refuses(r"ends with no Dense layer.*layer=.*flatten", features, keras.Model(inputs, scores))
+    classifier = tiny_vit(depth=1)  # its logits are no features because a model stands around it
+    around = keras.Sequential([keras.Input((16, 16, 3)), classifier])
+    refuses(r"with layer=.*backbone.model.*vision_transformer", features, around)
     refuses("at least one image", extract_features, tiny_vit(depth=1), [])
     refuses(r"Keras model.* Received: str", features, "B/16", error=TypeError)
 
