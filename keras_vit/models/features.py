@@ -202,12 +202,14 @@ def _representation(model, layer):
     last = model.layers[-1 - len(ending)]
     if isinstance(last, (keras.layers.Dense, keras.layers.EinsumDense)):
         return last.input
-    is_model = isinstance(last, keras.Model) and getattr(last, "outputs", None)
-    has_head = is_model and _representation(last, None) is not last.outputs[0]
-    if ending or has_head:  # the outputs may be those of classes
+    if ending:  # the outputs may be probabilities of classes
         raise ValueError(
             f"{model.name} ends with no Dense layer; name the layer whose output the features are "
-            "with layer=..., or pass the model that has the head, as keras_vit.backbone(model) is. "
-            f"Received: {last.name!r}, then {[each.name for each in ending[::-1]]}."
+            f"with layer=... Received: {last.name!r}, then {[each.name for each in ending[::-1]]}."
         )
+    is_graph = isinstance(last, keras.Model) and getattr(last, "outputs", None)
+    if is_graph and (read := _representation(last, None)) is not last.outputs[0]:  # it has a head
+        parts = model.layers if isinstance(model, keras.Sequential) else model.operations
+        x = parts[-2].output if len(parts) > 1 else model.inputs[0]
+        return keras.Model(last.inputs, read, name=last.name)(x)
     return model.outputs[0]
