@@ -241,7 +241,7 @@ class Pipeline(KerasBatches):
         settings["class_names"] = json.dumps(self.class_names, ensure_ascii=False)
         return settings | {"labels": self.source.digest(self.rows)}
 
-    def overlaps(self, other):
+    def overlaps(self, other: Any) -> bool:
         """Whether another pipeline has some of these examples, as far as that is known."""
         one, two = self.source, getattr(other, "source", None)
         if two is None or one.content is None or one.content != two.content:
