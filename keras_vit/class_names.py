@@ -117,6 +117,30 @@ def check_outputs(model, data):
     map_heads(check, problem, data.num_classes, loss, outputs)
 
 
+def check_class_weight(model, class_weight):
+    """Raises a ValueError where Keras would weigh classes otherwise than `class_weight` says.
+
+    It takes numbers of classes, gives those it does not find the weight 1, and of rows of several
+    labels, or of values, the weight of the largest.
+    """
+    shape = getattr(model, "output_shape", None)
+    outputs = shape[-1] if isinstance(shape, tuple) else None
+    if class_weight is None or not isinstance(outputs, int):  # Keras refuses several heads
+        return
+    reading = reading_of_loss(model.loss)[0]
+    if reading == "values" or (reading == "sigmoid" and outputs > 1):
+        raise ValueError(
+            "class_weight is for labels of one class of several; take sample_weight, or a loss "
+            f"with weights. Received: class_weight={class_weight!r:.80}, loss={model.loss!r}."
+        )
+    numbers = range(max(outputs, 2))
+    if wrong := [key for key in class_weight if isinstance(key, str) or key not in numbers]:
+        raise ValueError(
+            f"class_weight must have numbers of classes, 0..{len(numbers) - 1}, as keys. Received: "
+            f"{', '.join(map(repr, wrong[:5]))}."
+        )
+
+
 def check_labels(model, labels):
     """`check_numbers` and `check_metrics` of a model; of several heads, the former of each."""
     loss = getattr(model, "loss", None)

@@ -24,11 +24,13 @@ def end_of(model):
 
 def _branches(model, kept=_PASSING):
     """[(end, network inside or `None`)] of what makes outputs; whether all after them passes."""
-    if hasattr(model, "preprocessing") and hasattr(model, "num_classes"):
-        return [("linear", None)], True  # the head of a `Classifier`
+    if _is_network(model):
+        return [("linear", None)], True  # its head
     branches, left, passing, all_pass = [], 1, True, True
-    parts = model.layers if isinstance(model, keras.Sequential) else None
-    for part in reversed(parts or getattr(model, "operations", ())):
+    parts = getattr(model, "layers" if isinstance(model, keras.Sequential) else "operations", ())
+    if not parts:  # only its code says what becomes of the outputs of the networks in it
+        return [(None, network) for network in _networks_in(model)], False
+    for part in reversed(parts):
         name, activation = type(part).__name__, getattr(part, "activation", None)
         called = getattr(activation, "__name__", type(activation).__name__).lower()
         is_linear = name == "Activation" and activation is keras.activations.linear
@@ -36,7 +38,7 @@ def _branches(model, kept=_PASSING):
         # Layers that compute new outputs, such as `Dense`, have one of Keras's activations.
         is_new = getattr(keras.activations, called, 0) is activation and name != "Activation"
         is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
-        if isinstance(part, keras.Model):
+        if isinstance(part, keras.Model) or _networks_in(part):
             if heads := heads_of(part):  # called, with outputs of the same names
                 part = heads.get(getattr(model, "head_name", None))
                 part = None if part is None or part.output_shape != model.output_shape else part
@@ -60,13 +62,23 @@ def _branches(model, kept=_PASSING):
     return branches, all_pass
 
 
+def _is_network(layer):
+    """Whether a layer is a `Classifier`."""
+    return hasattr(layer, "preprocessing") and hasattr(layer, "num_classes")
+
+
+def _networks_in(layer):
+    """Those among the parts of a layer or a model, which it may call in code of its own."""
+    return [*filter(_is_network, getattr(layer, "_flatten_layers", list)())]
+
+
 def inside(model, name, kept=_PASSING):
     """An attribute of each network that makes the outputs; whether all after them is of `kept`."""
     branches, passing = _branches(model, kept)
     values = []
     for end, network in branches:
         value = getattr(network, name, None)
-        if value is None and isinstance(network, keras.Model):
+        if value is None and isinstance(network, keras.Layer):
             deeper, passes = inside(network, name, kept)
             values, passing = values + deeper, passing and passes
         else:

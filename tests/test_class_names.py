@@ -11,7 +11,7 @@ from keras_vit.class_names import class_map
 from keras_vit.data import ImageDataset, Transform, pipeline
 from keras_vit.evaluation import evaluate, fewshot, probe
 from tests.data.pipeline_cases import recipe
-from tests.support import refuses, tiny_vit
+from tests.support import images, refuses, tiny_vit
 
 SIZE, ABC = 16, ("a", "b", "c")
 LABELS = (np.arange(12) % 3).astype("int32")
@@ -166,7 +166,8 @@ def test_training_goes_on_with_the_same_names_and_without(named, tmp_path):
     named.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        assert "val_loss" in named.fit(fed(), validation_data=fed(), verbose=0).history
+        held_out = pipeline(stored(), RECIPE, "test")
+        assert "val_loss" in named.fit(fed(), validation_data=held_out, verbose=0).history
         named.class_names = None
         named.fit(fed(ABC[::-1]), verbose=0)
 
@@ -178,6 +179,23 @@ def test_fit_counts_the_outputs(outputs):
     model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
     message = f"Received: {outputs} of 'vision_transformer.*' for 3 classes; give the model"
     refuses(message, model.fit, fed(training=True), verbose=0)
+
+
+@pytest.mark.any_backend
+def test_weights_that_keras_would_give_to_other_classes_are_refused():
+    x, y = images((4, 16, 16, 3)), np.array([0, 1, 2, 0])
+    several = keras.losses.BinaryCrossentropy(from_logits=True)
+    for loss, labels, weights, message in (
+        (training.SoftmaxLoss(), y, {"cat": 2.0}, "numbers of classes, 0..2.*Received: 'cat'"),
+        (training.SoftmaxLoss(), y, {1: 2.0, 3: 1.0}, "Received: 3"),
+        (several, np.ones((4, 3)), {0: 1.0, 1: 2.0}, "one class of several.*sample_weight"),
+        ("mse", np.ones((4, 3)), {0: 1.0, 1: 2.0}, "one class of several"),
+    ):
+        model = tiny_vit()
+        model.compile("sgd", loss=loss)
+        refuses(message, model.fit, x, labels, class_weight=weights, verbose=0)
+    model.compile("sgd", loss=training.SoftmaxLoss())
+    model.fit(x, y, class_weight={1: 2.0}, verbose=0)
 
 
 @pytest.mark.any_backend

@@ -20,6 +20,18 @@ def members(*readings):
     return x, networks, [network(x) for network in networks]
 
 
+def around(network, of=keras.Model):
+    """A user's own model or layer, which calls a network in its code."""
+
+    class Around(of):
+        def call(self, x):
+            return self.network(x)
+
+    outer = Around()
+    outer.network = network
+    return outer
+
+
 @pytest.mark.any_backend
 def test_what_may_change_how_the_model_inside_is_read_is_asked_about():
     """As a temperature may, or a function of the user's; a softmax is what is taken anyway."""
@@ -33,6 +45,8 @@ def test_what_may_change_how_the_model_inside_is_read_is_asked_about():
             keras.Sequential([inner, layers.Lambda(lambda x: x)]),
             keras.Sequential([keras.Model(inner.input, inner.output * 1.0), layers.Identity()]),
             keras.Model(x, (y + z) / 2),
+            keras.Model(x, around(inner)(x)),
+            keras.Model(x, around(inner, keras.Layer)(x)),
         ):
             outer.preprocessing = inner.preprocessing
             if reading == "softmax":
@@ -46,6 +60,8 @@ def test_what_may_change_how_the_model_inside_is_read_is_asked_about():
         ended.preprocessing = inner.preprocessing
         assert reading_of(ended).name == "softmax"
         assert reading_of(keras.Sequential([inner, layers.Dense(3)])).name == "softmax"
+        if reading != "softmax":
+            refuses(ask, reading_of, around(inner), outputs=3)
 
 
 @pytest.mark.any_backend

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import operator
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -168,7 +169,13 @@ def check_images(images, name="images"):
 
 
 def check_pixels(images, name):
-    """Raises ValueError unless an array is uint8, or of floats in [0, 1]."""
+    """Raises ValueError unless an array is uint8, or floats in [0, 1]; warns of bytes 0 and 1."""
+    if images.dtype == np.uint8 and images.size and images.max() == 1:
+        warnings.warn(
+            f"{name} are bytes of 0..255. Received: 0 and 1 alone, which are nearly black; "
+            "multiply by 255 where 1 is white.",
+            stacklevel=3,
+        )
     if images.dtype == np.uint8 or not images.size:
         return
     if images.dtype.kind != "f":

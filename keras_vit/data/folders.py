@@ -50,7 +50,7 @@ class FileSource(Source):
             parts = {p: [every[row] for row in rows] for p, rows in zip(("train", "test"), both)}
         sizes = {part: len(inside) for part, inside in parts.items()}
         super().__init__(name or files.name, class_names, sizes, problem, shape)
-        self.left_out = warn_left_out(files, kept)
+        self.left_out, self.content = warn_left_out(files, kept), str(path.resolve())
         self._listing = [item for inside in parts.values() for item in inside]
 
     def __getitem__(self, row):

@@ -23,6 +23,7 @@ from keras_vit.data.mixing import mix
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.reader import Reader, Unreadable
 from keras_vit.data.sources import HELD_OUT, part_of, starts_training
+from keras_vit.models.backbone import image_shape_of
 
 
 def training_batches(reader, recipe, *, batch_size, seed, share):
@@ -96,7 +97,7 @@ def pipeline(
         split: "train", "validation" or "test", a slice as "train[:98%]", several joined by "+", or
             a split of VTAB as "train800val200"; None is what the recipe trains on. A validation or
             test part that the set does not have is the recipe's, or else the other one. Slices of
-            folders are drawn from all classes.
+            folders, and of arrays sorted by label, are drawn from all of them.
         batch_size: images per batch; None is the recipe's, of one update or of a part of it.
         training: whether to shuffle, augment and mix. None: if the split begins with the first
             training example, so "train[:98%]" does and "train[98%:]" does not.
@@ -123,7 +124,7 @@ def pipeline(
         # CIFAR's recipes hold out the last training examples, which the test part must not replace.
         split = (recipe.test_split if part == "test" else recipe.validation_split) or split
     if channels is None:
-        channels = getattr(model, "channels", None) or source.channels or 3
+        channels = image_shape_of(model)[2] or source.channels or 3
     check_choice("channels", channels, (1, 3))
     if threads is None:
         threads = threads_for(source, recipe.train.image_size)
@@ -249,6 +250,13 @@ class Pipeline(KerasBatches):
         # As text, since each item of a list would be a setting of its own.
         settings["class_names"] = json.dumps(self.class_names, ensure_ascii=False)
         return settings | {"labels": self.source.digest(self.rows)}
+
+    def overlaps(self, other: Any) -> bool:
+        """Whether another pipeline has some of these examples, as far as that is known."""
+        one, two = self.source, getattr(other, "source", None)
+        if two is None or one.content is None or one.content != two.content:
+            return False
+        return one.parts == two.parts and bool(np.isin(self.rows, other.rows).any())
 
     def shard(self, process: int, processes: int) -> "Pipeline":
         """A `Pipeline` of one process's rows of every batch; of the last one they may be none.

@@ -185,6 +185,15 @@ def _one_column(cells, problem, path):
         return cells
     texts, separators = set(cells.values()), "|;, " if problem else "|;"
     separator = next((s for s in separators if any(s in text for text in texts)), None)
+    rule = f"One mark separates the labels of a file in {path}, | or ;"
+    refuse([file for file, cell in cells.items() if separator == "|" and ";" in cell], rule, cells)
+    if separator == " ":
+        text = next(text for text in sorted(texts) if " " in text)
+        warnings.warn(
+            f"Spaces separate the labels of a file in {path}. Received: {text!r:.80}, which are "
+            f"{len(text.split())} labels; where a name has spaces, separate all names by | or ;",
+            stacklevel=2,
+        )
     if separator is None and problem is None:
         numbers = [file for file, cell in cells.items() if _number(cell) is not None]
         rule = f"The labels in {path} are numbers, of classes or values to estimate; {ASK}"

@@ -57,6 +57,7 @@ class Source:
     upright = False  # whether the orientation tags of files are followed
     split_by = None  # the head whose classes have the same shares in training and test images
     left_out = ()  # places of files that are beside the images, or are no images
+    content = None  # equal for sources of the same images, where that is known
 
     def __init__(self, name, class_names, parts, problem="single_label", label_shape=()):
         self.name, self.parts = name, dict(parts)

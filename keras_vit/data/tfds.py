@@ -79,6 +79,7 @@ class PreparedSource(Source):
         with needs_extra("tfds", f"{folder} was prepared by TensorFlow Datasets, which reads it"):
             import tensorflow_datasets as tfds
         self._folder, self._task, self._examples = folder, task, {}
+        self.content = str(folder)
         self._skip = {"image": tfds.decode.SkipDecoding()}
         try:
             # Reads this folder only, whereas tfds.load may download.

@@ -207,4 +207,9 @@ def _representation(model, layer):
             f"{model.name} ends with no Dense layer; name the layer whose output the features are "
             f"with layer=... Received: {last.name!r}, then {[each.name for each in ending[::-1]]}."
         )
+    is_graph = isinstance(last, keras.Model) and getattr(last, "outputs", None)
+    if is_graph and (read := _representation(last, None)) is not last.outputs[0]:  # it has a head
+        parts = model.layers if isinstance(model, keras.Sequential) else model.operations
+        x = parts[-2].output if len(parts) > 1 else model.inputs[0]
+        return keras.Model(last.inputs, read, name=last.name)(x)
     return model.outputs[0]

@@ -9,7 +9,12 @@ import warnings
 
 import keras
 
-from keras_vit.class_names import check_classes, check_labels, check_outputs
+from keras_vit.class_names import (
+    check_class_weight,
+    check_classes,
+    check_labels,
+    check_outputs,
+)
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.outputs import check_problem, is_of_keras, reading_of_loss
@@ -58,7 +63,8 @@ def compare_images(model, data, training=False, owner=None):
     `owner`, a network in the model, may have the `preprocessing` instead.
 
     In training the model, or its part that is trained (`student`, `encoder`), gets the
-    `preprocessing` of the data, as later images must be like those of its training.
+    `preprocessing` of the data, as later images must be like those of its training; so do the
+    networks in it that take these images, with which a model of Keras's own class saves it.
 
     Raises:
         ValueError: a `Distiller` would hand its teacher other images than the teacher wants.
@@ -83,7 +89,25 @@ def compare_images(model, data, training=False, owner=None):
             warnings.warn(text, stacklevel=3)
     if training:
         part = getattr(model, "student", None) or getattr(model, "encoder", None)
-        (part if isinstance(part, keras.Model) else model).preprocessing = given
+        trained = part if isinstance(part, keras.Model) else model
+        before = getattr(trained, "preprocessing", None)
+        for layer in trained._flatten_layers():
+            if (origin := getattr(layer, "origin", None)) is None:
+                continue
+            if origin.preprocessing == before or (before is None and owner is not trained):
+                origin.preprocessing = given
+        trained.preprocessing = given
+
+
+def warn_of_overlap(data, validation):
+    """Warns of two pipelines that train on images and validate on them."""
+    if validation is not data and hasattr(data, "overlaps") and data.overlaps(validation):
+        warnings.warn(
+            "Images for validation should not be trained on. Received: some images in both "
+            f"{data!r} and {validation!r}; take slices that stay apart, such as 'train[:80%]' and "
+            "'train[80%:]'.",
+            stacklevel=3,
+        )
 
 
 class Trainer:
@@ -97,7 +121,9 @@ class Trainer:
     def fit(self, x=None, y=None, *args, **kwargs):
         check_problem(self, getattr(x, "problem", None))
         check_classes(self, x, kwargs.get("validation_data"))
+        warn_of_overlap(x, kwargs.get("validation_data"))
         check_outputs(self, x)
+        check_class_weight(self, kwargs.get("class_weight"))
         compare_images(self, x, training=True)
         with self._guarded("train", x, y):
             return super().fit(x, y, *args, **kwargs)

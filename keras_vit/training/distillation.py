@@ -10,6 +10,7 @@ from keras import ops
 from keras_vit.checks import pair
 from keras_vit.ends import known_of_end
 from keras_vit.layers import kernels
+from keras_vit.models.backbone import owner_of_images
 from keras_vit.models.trainer import Trainer
 from keras_vit.outputs import reading_of
 from keras_vit.preprocessing import Preprocessing
@@ -83,8 +84,10 @@ class Distiller(Trainer, keras.Model):
         self.distance = DistillationLoss(
             hard, temperature, mean_over_classes, dtype=student.variable_dtype
         )
-        of_images = preprocessing or getattr(student, "preprocessing", Preprocessing())
-        of_teacher = teacher_preprocessing or getattr(teacher, "preprocessing", of_images)
+        owners = map(owner_of_images, (student, teacher))
+        recorded = [getattr(owner, "preprocessing", None) for owner in owners]
+        of_images = preprocessing or recorded[0] or Preprocessing()
+        of_teacher = teacher_preprocessing or recorded[1] or of_images
         self.preprocessing, self.teacher_preprocessing = of_images, of_teacher
         if teacher_size is None:  # that of its input, unless it takes any
             sizes = (tuple(x.shape[1:3]) for x in getattr(teacher, "inputs", None) or ())

@@ -68,6 +68,12 @@ def test_bad_images(images, expected):
     refuses(expected, dataset, train_images=images)
 
 
+def test_bytes_of_0_and_1_are_warned_of():
+    """As masks and thresholds give them: of 0..255 they are black."""
+    with pytest.warns(UserWarning, match="train_images are bytes of 0..255.*multiply by 255"):
+        dataset(train_images=(np.arange(48).reshape(3, 4, 4, 1) % 2).astype("uint8"))
+
+
 @pytest.mark.parametrize(
     "labels, expected",
     [

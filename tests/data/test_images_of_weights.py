@@ -206,6 +206,15 @@ def test_a_model_around_a_network_wants_the_images_of_the_network(folder, tmp_pa
         told.append(sum("normalised as" in text or "wants values" in text for text in texts))
     assert told == [name == "a call"] * 4
     assert model.preprocessing == train.preprocessing
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    if name == "a call":
+        assert keras_vit.backbone(again).preprocessing == train.preprocessing
+        distiller = training.Distiller(again, keras.Model(x, model_of(DINO)(x)))
+        assert distiller.preprocessing == train.preprocessing
+        assert distiller.teacher_preprocessing == DINO
+    elif name == "scaled within":
+        assert keras_vit.backbone(again).preprocessing == DINO
 
 
 def test_a_recipe_takes_the_size_of_the_model_and_keeps_its_file():
@@ -258,7 +267,9 @@ def test_gray_images_have_one_mean(folder):
     test = pipeline(folder, recipe_for(), "test", model=gray, channels=1)
     expected = preprocess(sorted(folder.glob("test/*/*")), gray)
     np.testing.assert_array_equal(np.concatenate([images for images, _ in test]), expected)
-    assert pipeline(folder, recipe_for(), model=gray).image_shape[-1] == 1
+    x = keras.Input((24, 24, 1))
+    for model in (gray, keras.Model(x, gray(x))):
+        assert pipeline(folder, recipe_for(), model=model).image_shape[-1] == 1
 
 
 def test_means_of_other_channels_are_refused(folder):

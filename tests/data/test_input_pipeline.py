@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
-from keras_vit.data import pipeline
+from keras_vit import training
+from keras_vit.data import Transform, pipeline
 from tests.data.pipeline_cases import (
     RANDOM,
     assert_same,
@@ -18,7 +20,7 @@ from tests.data.pipeline_cases import (
     recipe,
     seen,
 )
-from tests.support import ROOT, refuses, run_in_fresh_process, to_numpy
+from tests.support import ROOT, refuses, run_in_fresh_process, tiny_vit, to_numpy
 
 any_backend = pytest.mark.any_backend
 BATCH = 8
@@ -169,6 +171,31 @@ def test_slices_of_training_data_stay_apart():
     held_out = pipeline(numbered(100), recipe(10), "train[80%:]")
     assert train.training and not held_out.training
     assert set(seen(train)) == set(range(80)) and seen(held_out) == list(range(80, 100))
+
+
+@any_backend
+@pytest.mark.parametrize("of", ["arrays", "files"])
+def test_images_to_train_on_and_to_validate_on_are_warned_of(tmp_path, of):
+    """All names of parts mean the same arrays, and a slice lies in its part."""
+    made, source = recipe(4, Transform((16, 16))), tmp_path / "folder"
+    class_folders(source, per_class=8, classes="abc")
+    model = tiny_vit()
+    model.compile("sgd", training.SoftmaxLoss())
+    for splits, expected in (
+        (("train", "train[50%:]"), True),
+        (("train", "test"), of == "arrays"),
+        (("train[:50%]", "train[50%:]"), False),
+    ):
+        data, held_out = (
+            pipeline(numbered(20, classes=3) if of == "arrays" else source, made, split)
+            for split in splits
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(data, validation_data=held_out, verbose=0)
+            training.fit(model, data, tmp_path / str(splits), steps=1, validation=held_out)
+        told = ["should not be trained on" in str(each.message) for each in caught]
+        assert sum(told) == 2 * expected
 
 
 class MeanPixel(keras.layers.Layer):

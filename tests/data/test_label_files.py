@@ -69,6 +69,12 @@ def test_a_mapping_of_numbers_classes_or_values():
     assert read_labels({"a": 7, "b": 3}, "regression").values["a"].shape == ()
 
 
+def test_spaces_that_separate_labels_are_told(tmp_path):
+    labels = as_csv(tmp_path / "labels.csv", ("file", "label"), ("a", "red fox"), ("b", "cat"))
+    with pytest.warns(UserWarning, match=r"'red fox', which are 2 labels; .*by \| or ;"):
+        assert read_labels(labels, "multi_label").class_names == ("cat", "fox", "red")
+
+
 @pytest.mark.parametrize(
     "labels, problem, expected",
     [
@@ -93,6 +99,11 @@ def test_a_mapping_of_numbers_classes_or_values():
             "file,tags\na,\"['cat', 'dog']\"\nb,[]",
             "multi_label",
             r"separated by \|.*for 'a', '\[\]'",
+        ),
+        (
+            "file,label\na,cat|dog\nb,cat;cow",
+            None,
+            r"One mark .*\| or ;. Received: 'cat;cow' for 'b'",
         ),
         ("file,label\na,cat\nb,dog,1", None, r"the 2 cells of the first. Received: 3 in row 3"),
         ("a.png,cat\nb.png,dog", None, r"begin with a row of different names.*'a.png', 'cat'"),

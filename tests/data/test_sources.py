@@ -67,6 +67,23 @@ def test_npz_folders_archives_and_slices_of_them(tmp_path):
     assert {"cat", "dog"} == {path.split("/")[-2] for path in files[0]}
 
 
+@pytest.mark.parametrize(
+    "labels", [np.arange(20) // 4, dict.fromkeys("ab", np.arange(20) // 4), np.arange(20.0)]
+)
+def test_slices_of_arrays_that_are_sorted_by_label(labels):
+    """Of arrays joined class by class, the last fifth would be of one class alone."""
+    problem = dict.fromkeys("ab", "single_label")
+    if not isinstance(labels, dict):
+        problem = "regression" if labels.dtype == float else None
+    both = [
+        pipeline((numbered(20)[0], labels), recipe(4), split, problem=problem)
+        for split in ("train[:80%]", "train[80%:]")
+    ]
+    first, last = (each.rows for each in both)
+    assert sorted([*first, *last]) == [*range(20)] and len(last) == 4
+    assert len({*first // 4}) == 5 and len({*last // 4}) > 1
+
+
 def test_the_split_of_digits_does_not_depend_on_the_seed():
     made = [recipe(train=Transform((8, 8)), seed=seed) for seed in (0, 1)]
     assert_same(*(pipeline("digits", each, "test") for each in made))

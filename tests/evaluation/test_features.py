@@ -101,6 +101,18 @@ def test_other_keras_models():
     assert features(sequential).output_shape == (None, 16 * 16 * 3)
 
 
+def test_the_logits_of_a_model_inside_are_no_features():
+    inner, x = tiny_vit(depth=1), keras.Input((16, 16, 3))
+    scale = keras.layers.Rescaling(0.5)
+    expected = run(features(inner), 0.5 * images())
+    for model in (
+        keras.Model(x, inner(scale(x))),
+        keras.Model(x, inner(x * 0.5)),
+        keras.Sequential([x, scale, keras.Sequential([inner])]),
+    ):
+        assert_close(run(features(model), images()), expected, 1e-6)
+
+
 def test_extraction_is_that_of_one_batch():
     model = tiny_vit(depth=1)
     x = images((7, 16, 16, 3))
