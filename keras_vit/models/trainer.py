@@ -9,12 +9,7 @@ import warnings
 
 import keras
 
-from keras_vit.class_names import (
-    check_class_weight,
-    check_classes,
-    check_labels,
-    check_outputs,
-)
+from keras_vit.class_names import check_class_weight, check_classes, check_labels, check_outputs
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.outputs import check_problem, is_of_keras, reading_of_loss
