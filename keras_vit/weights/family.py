@@ -18,15 +18,14 @@ import re
 from keras_vit.extensions import Extensions, get_rotary
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights import architecture
 from keras_vit.weights import model_arguments as sources
-from keras_vit.weights.architecture import ROOT
-from keras_vit.weights.canonical import CanonicalCheckpoint
+from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, architecture_of, heads_of
 from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
 
 ANY = "any"  # in place of the values of an argument: all of them
+DIFFERS = "differs"  # of an obstacle that only changes what a model computes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Family:
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
     unsupported: dict = dataclasses.field(default_factory=dict)
-    optional: tuple = ()  # names of `architecture.REQUIRED` that some models of the family lack
+    optional: tuple = ()  # names of `canonical.REQUIRED` that some models of the family lack
     joined_heads: bool = False  # whether the file has no axis for the heads
     # Fields of the variant as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
@@ -114,10 +113,10 @@ class Family:
         """The `CanonicalCheckpoint` of a `Contents`, for the arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         arguments = Arguments(caller)
-        arguments.add(ARRAYS, **architecture.architecture_of(arrays, self.name, self.optional))
+        arguments.add(ARRAYS, **architecture_of(arrays, self.name, self.optional))
         arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
         if not self.joined_heads:
-            arguments.add(ARRAYS, num_heads=architecture.heads_of(arrays))
+            arguments.add(ARRAYS, num_heads=heads_of(arrays))
         canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
         canonical.preprocessing = self.preprocessing
         self.take_config(contents, arguments)
@@ -229,18 +228,19 @@ class Family:
         """Name of a file beside the arrays -> what it says, as a dict."""
         return {}
 
-    def not_storable(self, model):
-        """What of a model the format has no place for, as texts."""
+    def obstacles(self, model):
+        """What may keep a model out of the format: text -> whether it does.
+
+        It is `DIFFERS` of what the library of the family computes otherwise; for anything else that
+        is true the format has no place.
+        """
         v, places = model.variant, self.can_store
         if isinstance(v, Extensions):
             paper = {name: (value,) for name, value in vars(Extensions()).items()}
             at_input = {} if v.position == "none" else {"position_at": ("input",)}
             places = {**paper, **at_input, **places}
-        return differing(v, places)
-
-    def not_computable(self, model):
-        """What of a model the library of the family computes otherwise, as texts."""
-        return differing(model.variant, self.can_compute)
+        computed = dict.fromkeys(differing(v, self.can_compute), DIFFERS)
+        return {**computed, **dict.fromkeys(differing(v, places), True)}
 
 
 def unsupported(what, advice=""):

@@ -8,7 +8,7 @@ config.
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, reasons
+from keras_vit.weights.family import ANY
 from keras_vit.weights.formats import vision_towers
 from keras_vit.weights.model_arguments import CONFIG, CUSTOM, POSITION, shape_of
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
@@ -38,11 +38,11 @@ class Aimv2(vision_towers.VisionTower):
             canonical.origin[POSITION] = f"sines and cosines for {grid}"
             arguments.add(CONFIG, image_size=size)
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v, count = model.variant, model.num_classes
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
         what = f"qkv_bias={v.qkv_bias} with biases={v.biases!r}"
-        return super().not_storable(model) + reasons({f"num_classes={count}": count, what: partly})
+        return super().obstacles(model) | {f"num_classes={count}": count, what: partly}
 
     def json_files(self, model):
         has_bias = model.variant.has_bias("out")

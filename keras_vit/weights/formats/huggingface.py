@@ -14,13 +14,8 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, Family, reasons, unsupported
-from keras_vit.weights.huggingface_images import (
-    class_names_of,
-    config_of,
-    preprocessing_of,
-    processor_of,
-)
+from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
 from keras_vit.weights.model_arguments import POSITION, grid_for, learned_tokens, shape_of
 from keras_vit.weights.tables import CONV, SAME, Table
 
@@ -105,7 +100,6 @@ class HuggingFace(Family):
         arguments["activation"] = None if activation.startswith(usual) else activation
         arguments["gelu"] = "tanh" if activation == "gelu_tanh" else "erf"
         canonical.set_preprocessing(*preprocessing_of(contents.processor), contents.processor)
-        canonical.class_names = class_names_of(config, arguments["num_classes"])
 
     def write(self, model, arrays):
         prefix = f"{self.model_type}." if model.num_classes else ""
@@ -117,17 +111,15 @@ class HuggingFace(Family):
             config |= {"pooler_act": "tanh", "pooler_output_size": v.representation_size or v.width}
         return {**config, "hidden_act": hidden_act(v)}
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v, has_head = model.variant, bool(model.num_classes)
         head = f"pool={v.pool!r} and a head" if self.head_pools else "a head"
         removed = " (transformers 5 has removed ViTHybrid)" * (self.model_type == "vit")
-        return super().not_storable(model) + reasons(
-            {
-                f"stem={v.stem}{removed}": v.stem is not None,
-                "representation_size and a head": v.representation_size and has_head,
-                head: has_head and v.pool not in self.head_pools,
-            }
-        )
+        return super().obstacles(model) | {
+            f"stem={v.stem}{removed}": v.stem is not None,
+            "representation_size and a head": v.representation_size and has_head,
+            head: has_head and v.pool not in self.head_pools,
+        }
 
     def json_files(self, model):
         config = {
@@ -230,10 +222,10 @@ def to_the_grid(canonical):
 
 
 def not_square(model):
-    """Positions that such a library would resample, as texts."""
+    """Positions that such a library would resample, as `Family.obstacles` has them."""
     rows, columns = model.grid
     resampled = model.variant.position != "none" and rows != columns
-    return reasons({f"positions of a grid that is no square, {model.grid}": resampled})
+    return {f"positions of a grid that is no square, {model.grid}": resampled}
 
 
 def with_prefix(file, prefix):

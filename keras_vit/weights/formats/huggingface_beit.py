@@ -9,7 +9,7 @@ import dataclasses
 import re
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, like, reasons, unsupported
+from keras_vit.weights.family import ANY, like, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import POSITION, relative_table
 from keras_vit.weights.safety import CheckpointError
@@ -69,15 +69,15 @@ class Beit(huggingface.HuggingFace):
             "drop_path_rate": 0.0,
         }
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         at_input = v.position not in huggingface.TABLES or v.position_at == "input"
-        rows = {
+        return super().obstacles(model) | {
+            **huggingface.not_square(model),
             f"position_at={v.position_at!r}": not at_input,
             f"qkv_bias={v.qkv_bias}": not v.qkv_bias,
             f"pool={v.pool!r} without norm_after_pool": (v.pool == "mean") != v.norm_after_pool,
         }
-        return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
 
 
 class Deit(huggingface.HuggingFace):
@@ -100,14 +100,13 @@ class Deit(huggingface.HuggingFace):
             files["config.json"]["architectures"] = ["DeiTForImageClassificationWithTeacher"]
         return files
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         tokens = f"registers={v.registers}, distillation={v.distillation}"
-        rows = {
+        return super().obstacles(model) | {
             tokens: v.registers + v.distillation != 1,
             "distillation=True without heads": v.distillation and not model.num_classes,
         }
-        return super().not_storable(model) + reasons(rows)
 
 
 BEIT = Beit(

@@ -14,8 +14,8 @@ import numpy as np
 
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
-from keras_vit.weights.architecture import QKV, smallest_fitting
-from keras_vit.weights.family import ANY, reasons, unsupported
+from keras_vit.weights.canonical import QKV, smallest_fitting
+from keras_vit.weights.family import ANY, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
@@ -50,9 +50,8 @@ class Dino(huggingface.HuggingFace):
         file[token.replace("cls_token", "mask_token")] = np.zeros(shape, file[token].dtype)
         return file
 
-    def not_storable(self, model):
-        lacks_scale = {"layer_scale=None": model.variant.layer_scale is None}
-        return super().not_storable(model) + reasons(lacks_scale)
+    def obstacles(self, model):
+        return super().obstacles(model) | {"layer_scale=None": model.variant.layer_scale is None}
 
 
 class Dinov2(Dino):
@@ -90,14 +89,14 @@ class Dinov2(Dino):
     def config_for(self, model):
         return {**super().config_for(model), "mlp_ratio": _ratio(model.variant)}
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         lacks_silu = v.mlp == "swiglu" and v.activation not in (None, "silu")
-        rows = {
+        return super().obstacles(model) | {
+            **huggingface.not_square(model),
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
             f"activation={v.activation!r}": lacks_silu,
         }
-        return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
 
 
 def _hidden_units(width, ratio, mlp):
@@ -151,11 +150,10 @@ class Dinov3(Dino):
             file["embeddings.register_tokens"] = np.zeros((1, 0, v.width), token.dtype)
         return file
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         at_100 = v.rotary and dataclasses.replace(v.rotary, temperature=100.0)
-        other = {f"rotary={v.rotary!r}": at_100 != ROTARIES["dinov3"]}
-        return super().not_storable(model) + reasons(other)
+        return super().obstacles(model) | {f"rotary={v.rotary!r}": at_100 != ROTARIES["dinov3"]}
 
 
 def _layers(block):

@@ -16,7 +16,6 @@ from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm, vision_towers
 from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
-from keras_vit.weights.prefixes import ModelInFile
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 BLOCK = "transformer.resblocks.{i}."
@@ -77,15 +76,15 @@ class Trunk(Family):
         behind = "head." if HEAD + "bias" in file else "projection."
         tower = [name for name in file if name.startswith(VISUAL)]
         names = {name.removeprefix(TRUNK).replace(HEAD, behind): name for name in tower}
-        part = ModelInFile(timm.FAMILY, {plain: file[n] for plain, n in names.items()}, names)
-        if not timm.FAMILY.recognises(part.arrays):
+        if not timm.FAMILY.recognises(names):
             raise unsupported("a trunk that is no Vision Transformer")
         if {HEAD + "weight", TRUNK + "head.weight"} <= file.keys():
             raise unsupported("two heads, one after the other")
-        inner = Contents(contents.path, part.arrays, timm_config(contents.config))
+        arrays = {plain: file[name] for plain, name in names.items()}
+        inner = Contents(contents.path, arrays, timm_config(contents.config))
         canonical = timm.FAMILY.read(inner, caller)
         canonical.family = self.name
-        part.restore_names(canonical, file)
+        canonical.restore_names(names, file)
         return canonical
 
 

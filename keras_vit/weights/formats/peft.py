@@ -10,7 +10,7 @@ import re
 
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import open_checkpoint, read_json
-from keras_vit.weights.prefixes import find_model
+from keras_vit.weights.readers import find_model
 from keras_vit.weights.safety import CheckpointError, opening, require
 from keras_vit.weights.tables import shortened
 
@@ -33,7 +33,7 @@ ADVICE = (
 )
 
 
-def merge_adapter(contents, families):
+def merge_adapter(contents):
     """The `Contents` of an adapter with the model that it was trained on; others as they are.
 
     Raises:
@@ -63,7 +63,7 @@ def merge_adapter(contents, families):
             )
         place = fetch(f"hf://{base}@{revision}" if isinstance(revision, str) else f"hf://{base}")
     below = open_checkpoint(place)
-    model = find_model(below.arrays, families)
+    model = find_model(below.arrays)
     with opening(folder / CONFIG, "the settings of an adapter"):
         arrays = _merged(model, contents.arrays, settings, path)
     return dataclasses.replace(below, path=path, arrays=arrays, adapted=base)

@@ -16,7 +16,7 @@ from keras_vit.weights import model_arguments as sources
 from keras_vit.weights import tables
 from keras_vit.weights.family import Family, reasons, unsupported
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, arguments_of, rotary_of
-from keras_vit.weights.huggingface_images import class_names_of, preprocessing_of_timm
+from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
@@ -124,7 +124,6 @@ class Timm(Family):
             arguments.add(sources.CONFIG, position="none")  # timm has no computed ones
         settings = config.get("pretrained_cfg", {})
         canonical.set_preprocessing(*preprocessing_of_timm(settings), settings)
-        canonical.class_names = class_names_of(config, arguments["num_classes"])
 
 
 def _parts(name, array, tower):

@@ -13,9 +13,9 @@ import dataclasses
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, Family, reasons, unsupported
+from keras_vit.weights.family import ANY, Family, unsupported
 from keras_vit.weights.formats import huggingface
-from keras_vit.weights.huggingface_images import class_names_of, preprocessing_of
+from keras_vit.weights.huggingface_images import preprocessing_of
 from keras_vit.weights.model_arguments import POSITION, UNREPORTED
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
@@ -30,7 +30,7 @@ class VisionTower(Family):
     """One of these families.
 
     To read, `flat_config` comes before `complete`, which calls `choose_pooling`; to write,
-    `not_storable`, `write`, and in `json_files` `config_for`.
+    `obstacles`, `write`, and in `json_files` `config_for`.
     """
 
     stripped: str = r"^vision_model\."
@@ -62,7 +62,6 @@ class VisionTower(Family):
         recipe, unsaid = preprocessing_of(processor)
         canonical.set_preprocessing(recipe, unsaid, contents.processor)
         canonical.ignored = (*beyond, *canonical.ignored)
-        canonical.class_names = class_names_of(contents.config, arguments["num_classes"])
 
     def choose_pooling(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
@@ -75,10 +74,10 @@ class VisionTower(Family):
         elif not arguments["num_classes"]:
             arguments.assume("pool")
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         sides = {"image_size": model.image_size, "patch_size": model.variant.patch_size}
         oblong = {f"{name}={side}": side[0] != side[1] for name, side in sides.items()}
-        return super().not_storable(model) + reasons(oblong)
+        return super().obstacles(model) | oblong
 
     def write(self, model, arrays):
         beside = model.num_classes or model.variant.projection
@@ -114,11 +113,11 @@ class Clip(VisionTower):
             arrays = {**arrays, "norm/gamma": ones, "norm/beta": 0 * ones}
         return super().write(model, arrays)
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v, count = model.variant, model.num_classes
         fits = (v.pool, v.final_norm) == (("mean", False) if count else ("token", True))
         what = f"pool={v.pool!r}, final_norm={v.final_norm}, num_classes={count}"
-        return super().not_storable(model) + reasons({what: not fits or (count and v.projection)})
+        return super().obstacles(model) | {what: not fits or (count and v.projection)}
 
     def json_files(self, model):
         projection = model.variant.projection
@@ -139,11 +138,11 @@ class Siglip(VisionTower):
             )
         return super().arrays_of(file)
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         pools = ("mean",) if model.num_classes else ("map", "mean", None)
         what = f"pool={v.pool!r}, num_classes={model.num_classes}"
-        return super().not_storable(model) + reasons({what: v.pool not in pools})
+        return super().obstacles(model) | {what: v.pool not in pools}
 
 
 # ---- parts
