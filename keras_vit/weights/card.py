@@ -13,7 +13,7 @@ from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
-from keras_vit.weights.card_metadata import LIBRARIES, Contents, further_layers, metadata
+from keras_vit.weights.card_metadata import LIBRARIES, Facts, further_layers, metadata
 from keras_vit.weights.files import open_checkpoint, read_json
 from keras_vit.weights.read_back import differences, read_back
 
@@ -29,10 +29,10 @@ RUN = "training_images skipped freeze lora teacher epochs best_epoch chosen_on".
 
 
 def make_card(model, file, **given):
-    """The `huggingface_hub.ModelCard` of a model; the arguments are those of `Contents`."""
+    """The `huggingface_hub.ModelCard` of a model; the arguments are those of `Facts`."""
     from huggingface_hub import ModelCard
 
-    about = Contents(model, pathlib.Path(file), **given)
+    about = Facts(model, pathlib.Path(file), **given)
     sections = {
         "Architecture": _architecture(about),
         "Data": _data(about),

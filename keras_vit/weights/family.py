@@ -7,7 +7,7 @@
 3. `config` translates the config.json beside the file, if it does not contradict the arrays.
 4. `defaults` are what the library of the family computes.
 5. `complete`, in a subclass, does what is special in the family.
-6. The `infer_` functions decide what is still open: heads, positions, image size.
+6. `settle` decides what is still open: activation, heads, positions, image size.
 
 Of two sources that name an argument the one counts that `model_arguments.ORDER` has first.
 """
@@ -15,14 +15,14 @@ Of two sources that name an argument the one counts that `model_arguments.ORDER`
 import dataclasses
 import re
 
-from keras_vit.extensions import Extensions, get_rotary
+from keras_vit.extensions import Extensions
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights import model_arguments as sources
+from keras_vit.text import shortened
 from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, architecture_of, heads_of
-from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments
+from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments, settle
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
+from keras_vit.weights.tables import Table, join_heads, key_of
 
 ANY = "any"  # in place of the values of an argument: all of them
 DIFFERS = "differs"  # of an obstacle that only changes what a model computes
@@ -34,7 +34,7 @@ class Family:
 
     name: str  # whose format it is
     table: Table
-    sign: str = r"(?!)"  # pattern of a name that only this family has
+    sign: str = r"(?!)"  # pattern of a name by which its files are recognised
     # Pattern of what only the training of its authors leaves in a file, wherever in a name.
     beside: str = ""
     stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
@@ -127,12 +127,7 @@ class Family:
                 why = None if field in configurable else UNREPORTED
                 arguments.add(CUSTOM, why, **{field: value})
         self.complete(canonical, contents)
-        if self.joined_heads:
-            sources.infer_heads(arguments)
-            split_heads(arrays, arguments["num_heads"], arguments.get("pool_heads"))
-        sources.infer_position(canonical)
-        sources.infer_image_size(canonical)
-        arguments["rotary"] = get_rotary(arguments["rotary"])
+        settle(canonical, joined_heads=self.joined_heads)
         return canonical
 
     def settings(self):

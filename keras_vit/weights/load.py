@@ -2,9 +2,9 @@
 
 The way of one array, the positions in Google's ViT-B_16.npz, into a model for 384 x 384 pixels:
 
-1. `read` opens the file. As names there begin with `Transformer/`, it has the format of
-   formats/google.py, by whose table `Transformer/posembed_input/pos_embedding` is the model's
-   variable `patch_encoder/position/embedding`.
+1. `read`: `locate` finds the file, `open_checkpoint` reads it, and `find_model` tells by names that
+   begin with `Transformer/` that it has the format of formats/google.py. By its table
+   `Transformer/posembed_input/pos_embedding` is the variable `patch_encoder/position/embedding`.
 2. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
 3. `assign` gives it to the variable, once every array has a variable of its shape.
 4. The `LoadReport` lists it under `resized`.
@@ -25,12 +25,11 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS
 from keras_vit.weights.assign import FITTING, LoadReport, assign
 from keras_vit.weights.canonical import ROOT
+from keras_vit.weights.fetch import local_path, locate
 from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats import peft
 from keras_vit.weights.huggingface_images import class_names_of, reading_of_config
-from keras_vit.weights.locate import local_path, locate
-from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
-from keras_vit.weights.readers import check_family, find_model
+from keras_vit.weights.readers import find_model
 from keras_vit.weights.safety import CheckpointError, check_architecture, naming
 
 
@@ -166,11 +165,10 @@ def read(weights, model_arguments, prefix=None):
 def read_contents(contents, model_arguments, prefix=None):
     """As `read`, of the arrays of a file by their names there, and the JSON files beside it."""
     path = contents.path
-    contents = peft.merge_adapter(contents)  # of LoRA, if it is one
     with naming(path):
+        contents = peft.merge_adapter(contents)  # of LoRA, if it is one
         # The arrays of the model without a prefix, and the family whose format has such names.
-        model = find_model(contents.arrays, prefix=prefix)
-        check_family(model.family, contents)
+        model = find_model(contents, prefix)
         # Each array by the path of its variable, and the arguments of the model.
         checkpoint = model.family.read(
             dataclasses.replace(contents, arrays=model.arrays), model_arguments
@@ -249,11 +247,11 @@ def _fit_positions(checkpoint, model, interpolation):
     Positions of another scheme are left to `assign`, which reports that they do not fit.
     """
     of_file, v = checkpoint.arguments, model.variant
-    tokens = learned_tokens(of_file)
+    tokens = of_file.learned_tokens
     has_grid = v.position in ("learned_1d", "relative_2d")
     if not has_grid or of_file["position"] != v.position or tokens != v.learned_tokens:
         return
-    grid = grid_for(of_file["image_size"], shape_of(of_file))
+    grid = of_file.grid(of_file["image_size"])
     method = interpolation or of_file["interpolation"]
     arrays = checkpoint.arrays
     tables = {n: arrays[n].astype("float64") for n in arrays if re.fullmatch(POSITIONS, n)}

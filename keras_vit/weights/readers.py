@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from keras_vit.models.resize_weights import PROJECTION
+from keras_vit.text import shortened
 from keras_vit.weights.canonical import REQUIRED, ROOT
 from keras_vit.weights.formats import (
     aimv2,
@@ -29,11 +30,12 @@ from keras_vit.weights.formats import (
     vision_towers,
 )
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import shortened
 
-# No two recognise the same file, but for timm's and the last, whose names official ones and
-# big_vision share, and which come after these.
+# The first that recognises a file reads it: families that share names with others come before
+# those that have less beside them.
 FAMILIES = (
+    *huggingface_beit.FAMILIES,
+    *huggingface_dino.FAMILIES[::-1],
     huggingface.FAMILY,
     *open_clip.FAMILIES,
     *official.FAMILIES,
@@ -41,8 +43,6 @@ FAMILIES = (
     vision_towers.SIGLIP,
     aimv2.FAMILY,
     aimv2.APPLE,
-    *huggingface_beit.FAMILIES,
-    *huggingface_dino.FAMILIES,
     timm.FAMILY,
     *bit.FAMILIES,
     torchvision.FAMILY,
@@ -91,12 +91,33 @@ class ModelInFile:
         return PROJECTION in canonical or ROOT in canonical
 
 
-def find_model(arrays, prefix=None):
-    """The model of a file; `prefix` says what the names of its arrays begin with.
+def find_model(contents, prefix=None):
+    """The model in the `Contents` of a file, whose names begin with `prefix` there.
 
     Raises:
-        CheckpointError: nothing begins with `prefix`, or there are several models.
+        CheckpointError: nothing begins with `prefix`, there are several models, or one of no known
+            format, or beside it is the config.json of another.
     """
+    model = _model_in(contents.arrays, prefix)
+    if model.family is None:
+        raise CheckpointError(
+            f"It is of no family known here. {nearest(contents.arrays)} "
+            "docs/checkpoints.md lists the formats; what Keras itself wrote (.weights.h5) is read "
+            "by model.load_weights(path)."
+        )
+    model_type, own = contents.config.get("model_type"), model.family.model_types
+    of_config = [f.name for f in FAMILIES if model_type in f.model_types]
+    if own and of_config and model_type not in own:
+        raise CheckpointError(
+            f"It has a config.json of another model: model_type={model_type!r} stands for "
+            f"{' or '.join(of_config)}, and the arrays are those of {model.family.name}. Put the "
+            "one of this model beside the file, or none."
+        )
+    return model
+
+
+def _model_in(arrays, prefix):
+    """The `ModelInFile` of the arrays of a file."""
     trained = [
         f for f in FAMILIES if f.beside and any(re.search(f.beside, name) for name in arrays)
     ]
@@ -184,24 +205,6 @@ def _best(models, whole, prefix):
         return whole
     others = tuple(m.prefix for m in models if m is not choice[0])
     return dataclasses.replace(choice[0], others=others)
-
-
-def check_family(family, contents):
-    """Raises an error for a file of no format, or one with the config.json of another."""
-    if family is None:
-        raise CheckpointError(
-            f"It is of no family known here. {nearest(contents.arrays)} "
-            "docs/checkpoints.md lists the formats; what Keras itself wrote (.weights.h5) is read "
-            "by model.load_weights(path)."
-        )
-    model_type = contents.config.get("model_type")
-    of_config = [f.name for f in FAMILIES if model_type in f.model_types]
-    if family.model_types and of_config and family.name not in of_config:
-        raise CheckpointError(
-            f"It has a config.json of another model: model_type={model_type!r} stands for "
-            f"{' or '.join(of_config)}, and the arrays are those of {family.name}. Put the one of "
-            "this model beside the file, or none."
-        )
 
 
 def nearest(names):

@@ -25,9 +25,11 @@ class Beit(huggingface.HuggingFace):
     """Beit and Data2VecVision, of which Beit is written."""
 
     def recognises(self, arrays):
-        return huggingface.lacks_key_bias(arrays) or any(
-            re.match(self.sign, name) for name in arrays
-        )
+        """By the names of the family, or by queries with a bias beside keys without one."""
+        biases = [rf".*attention\.(attention\.{n}|{n[0]}_proj)\.bias$" for n in ("query", "key")]
+        signs = (huggingface.FAMILY.sign, *biases)
+        patches, query, key = (any(re.match(s, name) for name in arrays) for s in signs)
+        return super().recognises(arrays) or (patches and query and not key)
 
     def complete(self, canonical, contents):
         arguments, arrays, origin = canonical.arguments, canonical.arrays, canonical.origin
@@ -158,7 +160,6 @@ DEIT = like(
     Deit,
     name="Hugging Face DeiT",
     sign=r"(.*\.)?embeddings\.distillation_token$",
-    unlike=r"(?!)",
     table=Table(
         ("embeddings.distillation_token", DISTILLATION, SAME),
         *tables.torch_linear("[classifier|cls_classifier]", "head"),

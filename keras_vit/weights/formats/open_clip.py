@@ -12,7 +12,6 @@ from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
 from keras_vit.weights import tables
 from keras_vit.weights.family import Family, unsupported
-from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm, vision_towers
 from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
@@ -50,7 +49,6 @@ class OpenClip(Family):
         canonical.set_preprocessing(*recipe, config="CLIP's, where none says another")
         if any(name in names for name in OF_OPENAI):
             arguments.add(CUSTOM, activation="quick_gelu")
-        vision_towers.choose_gelu(arguments)
         if is_map or not arguments["final_norm"]:
             offset = 1.0 if arguments["class_token"] else 0.0  # the class token has the place 0
             arguments["rotary"] = Rotary(offset=offset, order="columns")
@@ -81,7 +79,8 @@ class Trunk(Family):
         if {HEAD + "weight", TRUNK + "head.weight"} <= file.keys():
             raise unsupported("two heads, one after the other")
         arrays = {plain: file[name] for plain, name in names.items()}
-        inner = Contents(contents.path, arrays, timm_config(contents.config))
+        config = timm_config(contents.config)
+        inner = dataclasses.replace(contents, arrays=arrays, config=config)
         canonical = timm.FAMILY.read(inner, caller)
         canonical.family = self.name
         canonical.restore_names(names, file)

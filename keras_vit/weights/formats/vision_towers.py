@@ -16,7 +16,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.family import ANY, Family, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.huggingface_images import preprocessing_of
-from keras_vit.weights.model_arguments import POSITION, UNREPORTED
+from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
 
@@ -55,7 +55,6 @@ class VisionTower(Family):
             arguments["image_size"] = whole = [size - size % side for side in sides]
             beyond = (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
         self.choose_pooling(canonical)
-        choose_gelu(arguments)
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
@@ -72,7 +71,7 @@ class VisionTower(Family):
                 arguments.update(pool="mean", pool_mlp_dim=None)
                 canonical.leave_out("pool/")
         elif not arguments["num_classes"]:
-            arguments.assume("pool")
+            arguments.override(CUSTOM, pool=arguments["pool"])
 
     def obstacles(self, model):
         sides = {"image_size": model.image_size, "patch_size": model.variant.patch_size}
@@ -154,18 +153,6 @@ def is_classifier(canonical):
     return named or "head/kernel" in canonical.arrays
 
 
-def choose_gelu(arguments):
-    """Moves an activation that is a GELU to the field `gelu`; the silu of a gate is its default."""
-    activation, source = arguments["activation"], arguments.source_of("activation")
-    if arguments["mlp"] == "swiglu" and activation == "silu":
-        arguments.override(source, activation=None)
-    elif arguments["mlp"] == "mlp" and activation.startswith("gelu_"):
-        arguments.override(source, UNREPORTED, activation=None)
-        arguments.override(source, gelu=activation.removeprefix("gelu_"))
-    else:
-        arguments.override(source, activation=activation)
-
-
 SHARED = (
     ("embeddings.position_embedding.weight", POSITION, ROWS),
     ("visual_projection.weight", "projection/kernel", TRANSPOSED),
@@ -179,7 +166,6 @@ LAYERS = (
     *tables.torch_norm("post_layernorm", "norm"),
     *tables.torch_linear("classifier", "head"),
 )
-SETTINGS = {**huggingface.KEYS, "hidden_act": ("activation", huggingface.ACTIVATIONS)}
 DEFAULTS = {
     "interpolation": "bicubic_no_antialias",
     "activation": "gelu_erf",
@@ -203,7 +189,7 @@ CLIP = Clip(
         *LAYERS,
     ),
     defaults={**DEFAULTS, "activation": "quick_gelu"},
-    config={**SETTINGS, "layer_norm_eps": "epsilon"},
+    config=huggingface.SETTINGS,
     can_store={
         **HOLDS,
         "class_token": (True,),
@@ -228,6 +214,6 @@ SIGLIP = Siglip(
         *LAYERS,
     ),
     defaults={**DEFAULTS, "activation": "gelu_tanh", "gelu": "tanh", "epsilon": 1e-6},
-    config={**SETTINGS, "layer_norm_eps": "epsilon"},
+    config=huggingface.SETTINGS,
     can_store={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
 )
