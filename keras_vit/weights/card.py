@@ -58,6 +58,18 @@ def is_untouched(text):
     return bool(mark) and mark[1] == _digest(text[: mark.start()])
 
 
+def check_card_place(path):
+    """Raises a ValueError where a card must not be written: somebody's own text stands there."""
+    path = pathlib.Path(path)
+    if path.exists() and not (
+        path.is_file() and is_untouched(path.read_text("utf-8", errors="replace"))
+    ):
+        raise ValueError(
+            f"There is another text at {str(path)!r}, or a card that was edited since it was "
+            "written; it is kept. Move it away, or write the card elsewhere."
+        )
+
+
 def _digest(text):
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -118,6 +118,8 @@ def save_weights(
     file = folder / ("model.safetensors" if is_folder else path.name)
     output_place(file)
     if card:
+        from keras_vit.weights.card import check_card_place, make_card  # few need a card
+
         check_card_place(folder / "README.md")
     arrays = _rounded(family.write(model, _canonical_arrays(model)), dtype)
     beside, texts = family.json_files(model), {}
@@ -132,8 +134,6 @@ def save_weights(
         for name, text in texts.items():
             write_text(drafts / name, text)
         if card:
-            from keras_vit.weights.card import make_card  # what few need does not slow the import
-
             weights = drafts if is_folder else drafts / file.name
             write_text(drafts / "README.md", str(make_card(model, weights, format=format)))
     if not card:  # which says it
@@ -264,18 +264,4 @@ def _warn_of_others(file, config):
             f"Received: {shortened(others, 4)} beside it, with another. Give each model a folder "
             "of its own.",
             stacklevel=3,
-        )
-
-
-def check_card_place(path):
-    """Raises a ValueError where a card must not be written: somebody's own text stands there."""
-    from keras_vit.weights.card import is_untouched
-
-    path = pathlib.Path(path)
-    if path.exists() and not (
-        path.is_file() and is_untouched(path.read_text("utf-8", errors="replace"))
-    ):
-        raise ValueError(
-            f"There is another text at {str(path)!r}, or a card that was edited since it was "
-            "written; it is kept. Move it away, or write the card elsewhere."
         )
