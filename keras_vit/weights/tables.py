@@ -48,6 +48,7 @@ TRANSPOSED = Layout(2, lambda m: m.T, lambda m: m.T)  # (out, in), as PyTorch ha
 # (out, in, height, width), as PyTorch has it.
 CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k: k.transpose(3, 2, 0, 1))
 FLAX_PATCHES = Layout(4)  # (height, width, in, out)
+ROWS = Layout(2, lambda t: t[None], lambda t: t[0])  # a vector for each token, without a batch
 
 
 def two_rows(name, path, first, second, layout=SAME, layout_2=SAME):

@@ -15,7 +15,7 @@ from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.formats import timm, vision_towers
 from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
+from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Table
 
 BLOCK = "transformer.resblocks.{i}."
 VISUAL, TRUNK, HEAD = "visual.", "visual.trunk.", "visual.head.proj."
@@ -116,7 +116,7 @@ OPEN_CLIP = OpenClip(
     sign=r"(visual\.)?transformer\.resblocks\.\d+\.",
     table=Table(
         ("class_embedding", "patch_encoder/class_token", vision_towers.TOKEN),
-        ("positional_embedding", POSITION, vision_towers.ROWS),
+        ("positional_embedding", POSITION, ROWS),
         ("conv1.weight", "patch_encoder/projection/kernel", CONV),
         *tables.torch_norm("ln_pre", "pre_norm"),
         *tables.torch_norm(BLOCK + "ln_{n}", "block_{i}/norm_{n}"),

@@ -18,11 +18,10 @@ from keras_vit.weights.formats import huggingface
 from keras_vit.weights.huggingface_images import preprocessing_of
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
+from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Layout, Table
 
 BLOCK = "encoder.layers.{i}."
 TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
-ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
 
 
 @dataclasses.dataclass(frozen=True)
