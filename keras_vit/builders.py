@@ -1,5 +1,7 @@
 """The published models by name: a row of a table, a model, its weights."""
 
+import contextlib
+import dataclasses
 import inspect
 import os
 import re
@@ -11,12 +13,15 @@ from keras_vit.families import FAMILIES
 from keras_vit.models import BIT_VARIANTS, BiT, VisionTransformer
 from keras_vit.models.origin import argument_names
 from keras_vit.models.surgery import building_arguments
-from keras_vit.text import unknown
+from keras_vit.text import shortened, unknown
 from keras_vit.variants import VARIANTS, get_variant
+from keras_vit.weights import catalog
 from keras_vit.weights.assign import assign
+from keras_vit.weights.fetch import locate
 from keras_vit.weights.load import computed_positions, fit_to_model, read
-from keras_vit.weights.locate import SIZE, locate, published_for, variants_named
 
+# What a size is; other kinds of blocks make another family of it.
+SIZE = ("width", "depth", "num_heads", "mlp_dim", "stem", "blocks", "mlp", "norm", "block")
 _ARGUMENTS = """
 
     Args:
@@ -141,7 +146,7 @@ def _build_and_load(model, variant, row, weights, options):
     try:
         _, record = locate(weights)
     except ValueError as error:
-        raise ValueError(f"{error} {published_for(variant)}.") from None
+        raise ValueError(f"{error} {_published_for(variant)}.") from None
     _check_variant(record, variant, row=row, options=options)
     # Only what the arrays of a file may leave open comes from the row.
     names = ("width", "num_heads", "interpolation")
@@ -162,7 +167,7 @@ def _check_variant(record, variant, row, options):
     if of_weights and any(getattr(of_weights, n, None) != getattr(row, n) for n in names):
         raise ValueError(
             f"The weights are of another model. Received: weights={record.name!r}, which are of "
-            f"{record.variant}, for {variant}. {published_for(variant)}; "
+            f"{record.variant}, for {variant}. {_published_for(variant)}; "
             "keras_vit.from_checkpoint builds the model that fits its weights."
         )
 
@@ -190,7 +195,7 @@ def build(
         try:
             get_variant(variant)
         except ValueError:
-            if meant := variants_named(str(variant)):
+            if meant := _variants_named(str(variant)):
                 raise ValueError(
                     f"Unknown variant. Received: variant={variant!r}, which is "
                     f"{' or '.join(map(repr, meant))} here; keras_vit.from_checkpoint(name) builds "
@@ -199,6 +204,50 @@ def build(
             listed = "list(keras_vit.VARIANTS)"
             raise unknown("variant", variant, known, listed=listed) from None
     return _builder(variant)(weights=weights, **options)
+
+
+def _published_for(variant):
+    """The checkpoints of a variant as text."""
+    names = [c.name for c in catalog.checkpoints() if c.variant in (variant, f"BiT-{variant}")]
+    return f"Published for {variant}: {shortened(names, 5) if names else 'none'}"
+
+
+def _variants_named(text):
+    """The variants that a name stands for: of a checkpoint, of timm, or spelt as `"vit_b_16"`."""
+    everything = catalog.checkpoints()
+    records = catalog.lookup(text) or [c for c in everything if c.name.startswith(f"{text}.")]
+    with contextlib.suppress(ValueError):  # which proposes names
+        records = records or catalog.checkpoints(variant=text)
+    return list(dict.fromkeys(record.variant.removeprefix("BiT-") for record in records))
+
+
+def name_of(model):
+    """The name of a model's architecture, such as `"B/16"`, or `None` where no published size fits.
+
+    The published weights that the model began with tell it, or the only architecture that is equal.
+    Where several are, as families share theirs, it is the size of the paper that differs least,
+    also with other patches, as in `"B/24"`.
+    """
+    variant, tables = model.variant, VARIANTS | BIT_VARIANTS
+    names = [field.name for field in dataclasses.fields(variant)]
+    equal = {}  # name -> number of fields that are equal
+    for name, row in tables.items():
+        if type(row) is type(variant):
+            fields = [n for n in names if getattr(row, n) == getattr(variant, n)]
+            if all(n in fields for n in SIZE if n in names):
+                equal[name] = len(fields)
+    records = catalog.lookup(model.weights_from) if model.weights_from else ()
+    published = {record.variant.removeprefix("BiT-") for record in records} & equal.keys()
+    for fitting in (published, {n for n, count in equal.items() if count == len(names)}):
+        if len(fitting) == 1:
+            return fitting.pop()
+    plain = [name for name in equal if "-" not in name]
+    name = max(plain or equal, key=equal.get, default=None)
+    patch = getattr(variant, "patch_size", None)
+    if name is None or patch is None or tables[name].patch_size == patch:
+        return name
+    square = variant.stem is None and patch[0] == patch[1]
+    return f"{name.partition('/')[0]}/{patch[0]}" if square else None
 
 
 LATER = {builder_name(variant): _builder(variant) for variant in _LATER_TITLES}

@@ -10,10 +10,10 @@ import warnings
 
 from keras_vit.models.backbone import check_model
 from keras_vit.text import unknown
-from keras_vit.weights.card import is_untouched, make_card
+from keras_vit.weights.card import check_card_place, is_untouched, make_card
 from keras_vit.weights.fetch import is_offline
 from keras_vit.weights.files import FOLDER_FILES
-from keras_vit.weights.save import BY_SUFFIX, check_card_place, save_weights
+from keras_vit.weights.save import BY_SUFFIX, save_weights
 from keras_vit.writing import write_text
 
 CARD = "README.md"

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_vit import data, distribution, evaluation, recipes, results, training
-from keras_vit.builders import build, builder_name
+from keras_vit.builders import build, builder_name, name_of
 from keras_vit.data import units
 from keras_vit.heads import check_one_head, map_heads
 from keras_vit.models import VisionTransformer
@@ -17,7 +17,6 @@ from keras_vit.models.multitask import add_heads
 from keras_vit.outputs import PROBLEMS
 from keras_vit.plan import header
 from keras_vit.weights import from_checkpoint
-from keras_vit.weights.locate import name_of
 from keras_vit.writing import output_place
 
 

@@ -14,7 +14,7 @@ from keras_vit.heads import map_heads
 from keras_vit.recipes.fields import epochs
 from keras_vit.text import visible
 from keras_vit.training.cost import count, measured
-from keras_vit.weights.locate import unfetched
+from keras_vit.weights.fetch import unfetched
 
 
 def header(job, model, train, test):

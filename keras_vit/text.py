@@ -65,6 +65,13 @@ def abridged(text, longest=4000):
     return middle if left_out > 0 else text
 
 
+def shortened(names, limit=12):
+    """A list of names as text, cut where it would fill the screen."""
+    names = [f"{n[:200]}..." if isinstance(n, str) and len(n) > 200 else n for n in names]
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{names[:limit]}{more}"
+
+
 def brief(value):
     """The `repr` of a value for an error, without its middle where it is long."""
     return abridged(repr(value), 300)

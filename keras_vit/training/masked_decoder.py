@@ -12,11 +12,12 @@ from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.position import sincos_2d, small_normal
+from keras_vit.text import shortened
 from keras_vit.training.masked_images import gather
 from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import SAME, Table, shortened, split_heads, torch_linear, torch_norm
+from keras_vit.weights.tables import SAME, Table, split_heads, torch_linear, torch_norm
 
 # In files of Hugging Face's `ViTMAEForPreTraining` the blocks of the decoder have the names of an
 # encoder's, behind one of these.

@@ -5,10 +5,9 @@ import dataclasses
 import numpy as np
 
 from keras_vit.checks import marked
-from keras_vit.text import visible
+from keras_vit.text import shortened, visible
 from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import shortened
 
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from keras_vit.checks import check_choice
-from keras_vit.weights.tables import shortened
+from keras_vit.text import shortened
 
 BUCKET = "gs://vit_models/augreg/"
 _NUMBER = r"(\d+\.\d+|\d+(e-\d+)?)"

@@ -13,7 +13,7 @@ from keras_vit.models.bit import BIT_VARIANTS
 from keras_vit.text import code, markdown
 from keras_vit.variants import VARIANTS
 from keras_vit.version import __version__
-from keras_vit.weights.card_metadata import LIBRARIES, Contents, further_layers, metadata
+from keras_vit.weights.card_metadata import LIBRARIES, Facts, further_layers, metadata
 from keras_vit.weights.files import open_checkpoint, read_json
 from keras_vit.weights.read_back import differences, read_back
 
@@ -29,10 +29,10 @@ RUN = "training_images skipped freeze lora teacher epochs best_epoch chosen_on".
 
 
 def make_card(model, file, **given):
-    """The `huggingface_hub.ModelCard` of a model; the arguments are those of `Contents`."""
+    """The `huggingface_hub.ModelCard` of a model; the arguments are those of `Facts`."""
     from huggingface_hub import ModelCard
 
-    about = Contents(model, pathlib.Path(file), **given)
+    about = Facts(model, pathlib.Path(file), **given)
     sections = {
         "Architecture": _architecture(about),
         "Data": _data(about),
@@ -56,6 +56,18 @@ def is_untouched(text):
     text = text.replace("\r\n", "\n")
     mark = re.search(r"\n<!-- keras_vit\.model_card (\w+) -->\n$", text)
     return bool(mark) and mark[1] == _digest(text[: mark.start()])
+
+
+def check_card_place(path):
+    """Raises a ValueError where a card must not be written: somebody's own text stands there."""
+    path = pathlib.Path(path)
+    if path.exists() and not (
+        path.is_file() and is_untouched(path.read_text("utf-8", errors="replace"))
+    ):
+        raise ValueError(
+            f"There is another text at {str(path)!r}, or a card that was edited since it was "
+            "written; it is kept. Move it away, or write the card elsewhere."
+        )
 
 
 def _digest(text):

@@ -140,7 +140,7 @@ def outputs_of(model):
 
 
 @dataclasses.dataclass
-class Contents:
+class Facts:
     """What a card is made of: the arguments of `keras_vit.model_card`, and what follows from them.
 
     `format` is that of `file`, as `save_weights` has it, `None` for Keras's own; `place` is what
@@ -217,7 +217,7 @@ def measured(report, outputs, name):
 
 
 def metadata(about):
-    """The `huggingface_hub.ModelCardData` of the `Contents`."""
+    """The `huggingface_hub.ModelCardData` of the `Facts`."""
     from huggingface_hub import EvalResult, ModelCardData
 
     source, record = about.source, about.source.record

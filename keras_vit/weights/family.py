@@ -7,7 +7,7 @@
 3. `config` translates the config.json beside the file, if it does not contradict the arrays.
 4. `defaults` are what the library of the family computes.
 5. `complete`, in a subclass, does what is special in the family.
-6. The `infer_` functions decide what is still open: heads, positions, image size.
+6. `settle` decides what is still open: activation, heads, positions, image size.
 
 Of two sources that name an argument the one counts that `model_arguments.ORDER` has first.
 """
@@ -15,18 +15,17 @@ Of two sources that name an argument the one counts that `model_arguments.ORDER`
 import dataclasses
 import re
 
-from keras_vit.extensions import Extensions, get_rotary
+from keras_vit.extensions import Extensions
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights import architecture
-from keras_vit.weights import model_arguments as sources
-from keras_vit.weights.architecture import ROOT
-from keras_vit.weights.canonical import CanonicalCheckpoint
-from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments
+from keras_vit.text import shortened
+from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, architecture_of, heads_of
+from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments, settle
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import Table, join_heads, key_of, shortened, split_heads
+from keras_vit.weights.tables import Table, join_heads, key_of
 
 ANY = "any"  # in place of the values of an argument: all of them
+DIFFERS = "differs"  # of an obstacle that only changes what a model computes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +34,14 @@ class Family:
 
     name: str  # whose format it is
     table: Table
-    sign: str = r"(?!)"  # pattern of a name that only this family has
+    sign: str = r"(?!)"  # pattern of a name by which its files are recognised
     # Pattern of what only the training of its authors leaves in a file, wherever in a name.
     beside: str = ""
     stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
     unsupported: dict = dataclasses.field(default_factory=dict)
-    optional: tuple = ()  # names of `architecture.REQUIRED` that some models of the family lack
+    optional: tuple = ()  # names of `canonical.REQUIRED` that some models of the family lack
     joined_heads: bool = False  # whether the file has no axis for the heads
     # Fields of the variant as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
@@ -114,10 +113,10 @@ class Family:
         """The `CanonicalCheckpoint` of a `Contents`, for the arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         arguments = Arguments(caller)
-        arguments.add(ARRAYS, **architecture.architecture_of(arrays, self.name, self.optional))
+        arguments.add(ARRAYS, **architecture_of(arrays, self.name, self.optional))
         arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
         if not self.joined_heads:
-            arguments.add(ARRAYS, num_heads=architecture.heads_of(arrays))
+            arguments.add(ARRAYS, num_heads=heads_of(arrays))
         canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
         canonical.preprocessing = self.preprocessing
         self.take_config(contents, arguments)
@@ -128,12 +127,7 @@ class Family:
                 why = None if field in configurable else UNREPORTED
                 arguments.add(CUSTOM, why, **{field: value})
         self.complete(canonical, contents)
-        if self.joined_heads:
-            sources.infer_heads(arguments)
-            split_heads(arrays, arguments["num_heads"], arguments.get("pool_heads"))
-        sources.infer_position(canonical)
-        sources.infer_image_size(canonical)
-        arguments["rotary"] = get_rotary(arguments["rotary"])
+        settle(canonical, joined_heads=self.joined_heads)
         return canonical
 
     def settings(self):
@@ -229,18 +223,19 @@ class Family:
         """Name of a file beside the arrays -> what it says, as a dict."""
         return {}
 
-    def not_storable(self, model):
-        """What of a model the format has no place for, as texts."""
+    def obstacles(self, model):
+        """What may keep a model out of the format: text -> whether it does.
+
+        It is `DIFFERS` of what the library of the family computes otherwise; for anything else that
+        is true the format has no place.
+        """
         v, places = model.variant, self.can_store
         if isinstance(v, Extensions):
             paper = {name: (value,) for name, value in vars(Extensions()).items()}
             at_input = {} if v.position == "none" else {"position_at": ("input",)}
             places = {**paper, **at_input, **places}
-        return differing(v, places)
-
-    def not_computable(self, model):
-        """What of a model the library of the family computes otherwise, as texts."""
-        return differing(model.variant, self.can_compute)
+        computed = dict.fromkeys(differing(v, self.can_compute), DIFFERS)
+        return {**computed, **dict.fromkeys(differing(v, places), True)}
 
 
 def unsupported(what, advice=""):

@@ -1,4 +1,4 @@
-"""Published files by address: from the web, from the hub of Hugging Face, or from this package."""
+"""Where weights are that somebody names: a path, or a file of the web, the hub or this package."""
 
 import atexit
 import functools
@@ -10,9 +10,13 @@ import tempfile
 from pathlib import Path
 from urllib.parse import unquote
 
+from keras_vit.weights import augreg, catalog
 from keras_vit.weights.downloads import DownloadError, download, https_address, place_of, reason_of
 
 PACKAGE = "package://"
+SCHEMES = ("https://", "http://", "gs://", "hf://", "kaggle://", PACKAGE)
+SUFFIXES = """.npz .safetensors .pt .pth .bin .h5 .keras .ckpt .pkl .onnx .msgpack .json .tar
+.zip""".split()  # of files
 _HF = re.compile(
     r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/\w+/[^/@]+|[^/@]+))?(?:/(?P<file>.+)|/)?",
     re.ASCII,
@@ -21,6 +25,61 @@ _HF = re.compile(
 _HF_FILES = """config.json preprocessor_config.json model.safetensors model.safetensors.index.json
 model.npz adapter_config.json adapter_model.safetensors model-*-of-*.safetensors""".split()
 _DELETE = "Delete it, and it will be downloaded anew."
+
+
+def locate(weights):
+    """A `Path` that exists or the URL of a checkpoint, and its record or `None`."""
+    if not isinstance(weights, (str, os.PathLike)) or not str(weights):
+        raise ValueError(
+            "weights must be the path of a checkpoint, a URL or a name that `keras-vit list` or "
+            f"keras_vit.list_weights() prints. Received: {weights!r}."
+        )
+    path, text = Path(weights).expanduser(), str(weights)
+    if os.path.exists(path):
+        return path, None
+    records = catalog.lookup(text)
+    record = records[0] if len(records) == 1 else None
+    if text.startswith(SCHEMES):
+        return text, record
+    if record is not None and not path.is_absolute():
+        return record.url, record
+    # The catalogue lists the best of the files of "How to train your ViT?"; all have names.
+    if url := augreg.augreg_url(text):
+        return url, None
+    is_path = path.is_absolute() or text[0] in ".~" or text[-1] in "/\\"
+    if isinstance(weights, os.PathLike) or path.suffix in SUFFIXES or is_path:
+        folders = [folder for folder in path.absolute().parents if not folder.exists()]
+        which = f" (there is no folder {str(folders[-1])!r})" if folders else ""
+        raise FileNotFoundError(
+            f"There is no checkpoint file or folder {text!r}{which}, and no published one has that "
+            "name."
+        )
+    try:
+        return catalog.find(text).url, None
+    except ValueError as error:  # which proposes names
+        hub = f" hf://{text} would be a repository of the hub." if text.count("/") == 1 else ""
+        raise ValueError(f"{error}{hub}") from None
+
+
+def local_path(place, record=None):
+    """The path of what `locate` returned; a URL is downloaded."""
+    if not isinstance(place, str):
+        return place
+    try:
+        return fetch(place, size=record and record.size)
+    except DownloadError as error:  # which tells the URL, and not for which published weights
+        raise DownloadError(f"{record.name}: {error}" if record else str(error)) from error
+
+
+def unfetched(weights):
+    """The record of published weights that would have to be downloaded; `None` for all others."""
+    url, record = locate(weights)
+    try:
+        if record is not None:
+            fetch(url, size=record.size, offline=True)
+    except OSError:
+        return record
+    return None
 
 
 def is_offline():

@@ -8,6 +8,7 @@ says it. `problem_type` of `config.json` says how outputs are read, and `id2labe
 
 import dataclasses
 import math
+import re
 
 from keras_vit.checks import check_choice
 from keras_vit.preprocessing import CLIP, HUGGING_FACE, TIMM, Preprocessing
@@ -168,15 +169,21 @@ def preprocessing_of_timm(settings, usual=TIMM):
 
 
 def class_names_of(config, num_classes):
-    """What `config.json` calls the classes; `None` where it names others, or just numbers them.
+    """What a config calls the classes, or `None`, and texts for names that are not of this head.
 
-    A single output may have two names.
+    A single output may have two names. Placeholders of transformers are none.
     """
-    names, counts = config.get("label_names"), (num_classes, 2 if num_classes == 1 else num_classes)
-    if isinstance(names, list) and names and len(names) in counts:
-        return tuple(map(str, names))
-    names, keys = config.get("id2label"), [str(i) for i in range(num_classes)]
-    if not isinstance(names, dict) or set(names) != set(keys):
-        return None
-    ordered = tuple(str(names[key]) for key in keys)
-    return None if ordered == tuple(f"LABEL_{key}" for key in keys) else ordered
+    names, fits = config.get("label_names") or config.get("id2label"), False
+    if isinstance(names, dict):
+        fits = set(names) == {str(i) for i in range(num_classes)}
+        names = [names[str(i)] for i in range(num_classes)] if fits else [*names.values()]
+        if all(re.fullmatch(r"LABEL_\d+", str(name)) for name in names):
+            return None, ()
+    elif isinstance(names, list):
+        fits = len(names) == num_classes or (len(names), num_classes) == (2, 1)
+    if not num_classes or not isinstance(names, list):
+        return None, ()
+    if fits:
+        return tuple(map(str, names)), ()
+    which = f"{len(names)} names of classes in its config"
+    return None, (f"{which}, which are not of the {num_classes} outputs",)

@@ -2,9 +2,9 @@
 
 The way of one array, the positions in Google's ViT-B_16.npz, into a model for 384 x 384 pixels:
 
-1. `read` opens the file. As names there begin with `Transformer/`, it has the format of
-   formats/google.py, by whose table `Transformer/posembed_input/pos_embedding` is the model's
-   variable `patch_encoder/position/embedding`.
+1. `read`: `locate` finds the file, `open_checkpoint` reads it, and `find_model` tells by names that
+   begin with `Transformer/` that it has the format of formats/google.py. By its table
+   `Transformer/posembed_input/pos_embedding` is the variable `patch_encoder/position/embedding`.
 2. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
 3. `assign` gives it to the variable, once every array has a variable of its shape.
 4. The `LoadReport` lists it under `resized`.
@@ -23,15 +23,13 @@ from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS
-from keras_vit.weights import readers
-from keras_vit.weights.architecture import ROOT
 from keras_vit.weights.assign import FITTING, LoadReport, assign
+from keras_vit.weights.canonical import ROOT
+from keras_vit.weights.fetch import local_path, locate
 from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats import peft
-from keras_vit.weights.huggingface_images import reading_of_config
-from keras_vit.weights.locate import local_path, locate
-from keras_vit.weights.model_arguments import grid_for, learned_tokens, shape_of
-from keras_vit.weights.prefixes import find_model
+from keras_vit.weights.huggingface_images import class_names_of, reading_of_config
+from keras_vit.weights.readers import find_model
 from keras_vit.weights.safety import CheckpointError, check_architecture, naming
 
 
@@ -167,11 +165,10 @@ def read(weights, model_arguments, prefix=None):
 def read_contents(contents, model_arguments, prefix=None):
     """As `read`, of the arrays of a file by their names there, and the JSON files beside it."""
     path = contents.path
-    contents = peft.merge_adapter(contents, readers.FAMILIES)  # of LoRA, if it is one
     with naming(path):
+        contents = peft.merge_adapter(contents)  # of LoRA, if it is one
         # The arrays of the model without a prefix, and the family whose format has such names.
-        model = find_model(contents.arrays, readers.FAMILIES, prefix=prefix)
-        readers.check_family(model.family, contents)
+        model = find_model(contents, prefix)
         # Each array by the path of its variable, and the arguments of the model.
         checkpoint = model.family.read(
             dataclasses.replace(contents, arrays=model.arrays), model_arguments
@@ -180,24 +177,14 @@ def read_contents(contents, model_arguments, prefix=None):
         # What a config says that is not of this model, as the arrays show, is left aside.
         config = contents.config if checkpoint.arguments.config else {}
         checkpoint.reading = reading_of_config(config) or checkpoint.reading
-        checkpoint.ignored = (*_unfit_names(checkpoint, config), *checkpoint.ignored)
-    model.restore_names(checkpoint, contents.arrays)  # those of the file, for the report
+        names, unfit = class_names_of(config, checkpoint.arguments["num_classes"])
+        checkpoint.class_names, checkpoint.ignored = names, (*unfit, *checkpoint.ignored)
+    checkpoint.restore_names(model.origin, contents.arrays)  # for the report
+    checkpoint.prefix, checkpoint.others = model.prefix, model.others
     if contents.adapted is not None:
         checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
     checkpoint.path = str(path)
     return checkpoint
-
-
-def _unfit_names(checkpoint, config):
-    """A text for names of classes in a config that are not those of the head, for the report."""
-    names = config.get("label_names") or config.get("id2label")
-    count = checkpoint.arguments.get("num_classes")
-    if checkpoint.class_names or not count or not isinstance(names, (list, dict)):
-        return ()
-    listed = [*names.values()] if isinstance(names, dict) else names
-    if all(re.fullmatch(r"LABEL_\d+", str(name)) for name in listed):  # transformers' placeholders
-        return ()
-    return (f"{len(listed)} names of classes in its config, which are not of the {count} outputs",)
 
 
 def computed_positions(variant):
@@ -260,11 +247,11 @@ def _fit_positions(checkpoint, model, interpolation):
     Positions of another scheme are left to `assign`, which reports that they do not fit.
     """
     of_file, v = checkpoint.arguments, model.variant
-    tokens = learned_tokens(of_file)
+    tokens = of_file.learned_tokens
     has_grid = v.position in ("learned_1d", "relative_2d")
     if not has_grid or of_file["position"] != v.position or tokens != v.learned_tokens:
         return
-    grid = grid_for(of_file["image_size"], shape_of(of_file))
+    grid = of_file.grid(of_file["image_size"])
     method = interpolation or of_file["interpolation"]
     arrays = checkpoint.arrays
     tables = {n: arrays[n].astype("float64") for n in arrays if re.fullmatch(POSITIONS, n)}

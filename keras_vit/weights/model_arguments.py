@@ -3,9 +3,11 @@
 import math
 
 from keras_vit.checks import pair, positive_int
+from keras_vit.extensions import get_rotary
 from keras_vit.variant import Variant
 from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.safety import CheckpointError
+from keras_vit.weights.tables import split_heads
 
 # The sources, of which the first counts most.
 ORDER = ("caller", "config", "catalogue", "arrays", "custom")
@@ -60,10 +62,6 @@ class Arguments(dict):
             if text := REPORTED[source].format(field) if why is None else why:
                 self.assumed[field] = text
 
-    def assume(self, field):
-        """Reports the present value of an argument as the custom of the family."""
-        self.override(CUSTOM, **{field: self[field]})
-
     def source_of(self, field):
         """The source whose value of an argument counts; `CUSTOM` where nobody has named one."""
         return self._sources.get(field, CUSTOM)
@@ -91,8 +89,37 @@ class Arguments(dict):
         pairs = {key: (self.config[key], value) for key, value in shown.items()}
         return {key: both for key, both in pairs.items() if not equal(*both)}
 
+    @property
+    def learned_tokens(self):
+        """The number of tokens before those of the patches, as `Variant.learned_tokens` counts."""
+        return int(self["class_token"]) + int(self["distillation"]) + self["registers"]
 
-# ---- heads, positions and sizes
+    @property
+    def shape(self):
+        """A `Variant` with the patch size and the stem, which tell the grid of an image."""
+        return Variant(patch_size=self["patch_size"], stem=self.get("stem"))
+
+    def grid(self, image_size):
+        """The (rows, columns) of the patches of an image; `None` where they do not tile it."""
+        try:
+            return self.shape.grid(image_size)
+        except ValueError:
+            return None
+
+
+# ---- what is still open after a family has read a file
+
+
+def settle(canonical, joined_heads):
+    """Decides on activation, heads (joined as a `Family` says), positions and image size."""
+    arguments = canonical.arguments
+    infer_gelu(arguments)
+    if joined_heads:
+        infer_heads(arguments)
+        split_heads(canonical.arrays, arguments["num_heads"], arguments.get("pool_heads"))
+    infer_position(canonical)
+    infer_image_size(canonical)
+    arguments["rotary"] = get_rotary(arguments["rotary"])
 
 
 def infer_heads(arguments):
@@ -119,6 +146,16 @@ def infer_heads(arguments):
         heads, why = (*published, custom)[0]
         arguments.add(CUSTOM, why, num_heads=heads)
     arguments["num_heads"] = positive_int(arguments["num_heads"], "num_heads")
+
+
+def infer_gelu(arguments):
+    """Moves an activation that is a GELU to the field `gelu`; the silu of a gate is its default."""
+    activation, source = arguments.get("activation"), arguments.source_of("activation")
+    if (arguments["mlp"], activation) == ("swiglu", "silu"):
+        arguments.override(source, activation=None)
+    elif arguments["mlp"] == "mlp" and str(activation).startswith("gelu_"):
+        arguments.override(source, UNREPORTED, activation=None)
+        arguments.override(source, gelu=activation.removeprefix("gelu_"))
 
 
 def infer_position(canonical):
@@ -149,7 +186,7 @@ def infer_image_size(canonical):
     arrays, arguments = canonical.arrays, canonical.arguments
     table = relative_table(arrays)
     if POSITION in arrays:
-        patches = arrays[POSITION].shape[1] - learned_tokens(arguments)
+        patches = arrays[POSITION].shape[1] - arguments.learned_tokens
         size, source, why = find_image_size(patches, arguments)
     elif table is not None:
         offsets = len(table) - 3 * arguments["class_token"]
@@ -159,7 +196,7 @@ def infer_image_size(canonical):
     elif (size := arguments.from_config("image_size")) is not None:
         source, why = CONFIG, None
     else:
-        stride = shape_of(arguments).stride
+        stride = arguments.shape.stride
         size = tuple(max(round(224 / pixels), 1) * pixels for pixels in stride)
         source, why = CUSTOM, "the file has no positions: about 224 pixels, the custom"
     arguments.override(source, why, image_size=pair(size, "image_size"))
@@ -170,31 +207,13 @@ def relative_table(arrays):
     return arrays.get("position_0/table", arrays.get("position/table"))
 
 
-def learned_tokens(arguments):
-    """The number of tokens before those of the patches, as `Variant.learned_tokens` counts them."""
-    return int(arguments["class_token"]) + int(arguments["distillation"]) + arguments["registers"]
-
-
-def shape_of(arguments):
-    """A `Variant` with the patch size and the stem of a model, which tell the grid of an image."""
-    return Variant(patch_size=arguments["patch_size"], stem=arguments.get("stem"))
-
-
-def grid_for(image_size, shape):
-    """The (rows, columns) of patches, or `None` where they do not tile the image."""
-    try:
-        return shape.grid(image_size)
-    except ValueError:
-        return None
-
-
 def find_image_size(count, arguments, of_offsets=False):
     """The (height, width) of the image of a table of positions, its source and why it is that.
 
     The table has a row for each of `count` patches, or of the offsets between two. The caller's
     `file_image_size` and the config's size must fit; `image_size` helps where only it fits.
     """
-    caller, shape = arguments.caller, shape_of(arguments)
+    caller, shape = arguments.caller, arguments.shape
     stated = (
         (caller.get("file_image_size"), CALLER, UNREPORTED, "file_image_size"),
         (arguments.from_config("image_size"), CONFIG, None, "its config.json"),
@@ -209,7 +228,7 @@ def find_image_size(count, arguments, of_offsets=False):
 
     for size, source, why, words in stated:
         if size is not None:
-            size, grid = pair(size, "image_size"), grid_for(size, shape)
+            size, grid = pair(size, "image_size"), arguments.grid(size)
             if not fits(grid):
                 raise CheckpointError(
                     f"{what} of {shape.stride} pixels. Received: {words} says an image of {size}, "
@@ -219,7 +238,7 @@ def find_image_size(count, arguments, of_offsets=False):
     square = (side, side) if side and fits((side, side)) else None
     in_pixels = tuple(side * stride for stride in shape.stride)
     asked = caller.get("image_size") and pair(caller["image_size"], "image_size")
-    grid = asked and grid_for(asked, shape)
+    grid = asked and arguments.grid(asked)
     if fits(grid) and square in (None, grid):
         return asked, CALLER, None
     if fits(grid):

@@ -1,8 +1,19 @@
-"""The formats that are read, and what is told of a file that has none of them."""
+"""Which of the arrays of a file are the model, and in which of the formats that are read.
 
+A training script saves a model under the name of a wrapper (`model.`, `module.`), in a dict of its
+own, or beside others: a student and its teacher, averaged weights, the state of an optimizer. Dots
+and slashes join all such names to prefixes of an array's name, and what lies under one of them is
+the model if it is a whole one of a known family.
+"""
+
+import dataclasses
+import itertools
 import re
+from typing import Any
 
-from keras_vit.weights.architecture import REQUIRED
+from keras_vit.models.resize_weights import PROJECTION
+from keras_vit.text import shortened
+from keras_vit.weights.canonical import REQUIRED, ROOT
 from keras_vit.weights.formats import (
     aimv2,
     big_vision,
@@ -19,13 +30,12 @@ from keras_vit.weights.formats import (
     vision_towers,
 )
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import shortened
 
-MAX_FORMS, MAX_PREFIXES = 500, 4  # of names, and of their beginnings, that `nearest` looks at
-
-# No two recognise the same file, but for timm's and the last, whose names official ones and
-# big_vision share, and which come after these.
+# The first that recognises a file reads it: families that share names with others come before
+# those that have less beside them.
 FAMILIES = (
+    *huggingface_beit.FAMILIES,
+    *huggingface_dino.FAMILIES[::-1],
     huggingface.FAMILY,
     *open_clip.FAMILIES,
     *official.FAMILIES,
@@ -33,8 +43,6 @@ FAMILIES = (
     vision_towers.SIGLIP,
     aimv2.FAMILY,
     aimv2.APPLE,
-    *huggingface_beit.FAMILIES,
-    *huggingface_dino.FAMILIES,
     timm.FAMILY,
     *bit.FAMILIES,
     torchvision.FAMILY,
@@ -42,24 +50,161 @@ FAMILIES = (
     big_vision.FAMILY,
     google.FAMILY,
 )
+DEPTH = 8  # of dicts and wrappers in each other
+MOST = 100  # prefixes that look like those of models
+# Of several models in a file, one of these is what its authors evaluate: an average over training.
+AVERAGES = {"teacher", "ema", "momentum", "target", "averaged", "average", "avg", "swa", "shadow"}
+# No model, though the names of its arrays are repeated there.
+STATES = re.compile(
+    r"(.*[./_])?(optim(izers?)?(_states?)?(_dicts?)?|exp_avg(_sq)?|mu|nu|\w*buffers?|grads?)[./]"
+)
+# PyTorch's own wrappers within a model.
+WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_module)\.")
+MAX_FORMS, MAX_STARTS = 500, 4  # of names, and of their beginnings, that `nearest` looks at
 
 
-def check_family(family, contents):
-    """Raises an error for a file of no format, or one with the config.json of another."""
-    if family is None:
+@dataclasses.dataclass(frozen=True)
+class ModelInFile:
+    """Which arrays of a file are the model, as their names tell.
+
+    Attributes:
+        family: the `Family` of its format, or `None` where none has such names.
+        arrays: its arrays, by names without the prefix.
+        origin: those names -> names in the file.
+        prefix: what the names in the file begin with.
+        others: prefixes of further models in the file.
+    """
+
+    family: Any
+    arrays: dict
+    origin: dict
+    prefix: str = ""
+    others: tuple = ()
+
+    @property
+    def is_whole(self):
+        """Whether its family has a place for every array, and patches of a model are among them."""
+        try:
+            canonical = self.family.arrays_of(self.arrays)[0] if self.family else {}
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+            return False
+        return PROJECTION in canonical or ROOT in canonical
+
+
+def find_model(contents, prefix=None):
+    """The model in the `Contents` of a file, whose names begin with `prefix` there.
+
+    Raises:
+        CheckpointError: nothing begins with `prefix`, there are several models, or one of no known
+            format, or beside it is the config.json of another.
+    """
+    model = _model_in(contents.arrays, prefix)
+    if model.family is None:
         raise CheckpointError(
             f"It is of no family known here. {nearest(contents.arrays)} "
             "docs/checkpoints.md lists the formats; what Keras itself wrote (.weights.h5) is read "
             "by model.load_weights(path)."
         )
-    model_type = contents.config.get("model_type")
+    model_type, own = contents.config.get("model_type"), model.family.model_types
     of_config = [f.name for f in FAMILIES if model_type in f.model_types]
-    if family.model_types and of_config and family.name not in of_config:
+    if own and of_config and model_type not in own:
         raise CheckpointError(
             f"It has a config.json of another model: model_type={model_type!r} stands for "
-            f"{' or '.join(of_config)}, and the arrays are those of {family.name}. Put the one of "
-            "this model beside the file, or none."
+            f"{' or '.join(of_config)}, and the arrays are those of {model.family.name}. Put the "
+            "one of this model beside the file, or none."
         )
+    return model
+
+
+def _model_in(arrays, prefix):
+    """The `ModelInFile` of the arrays of a file."""
+    trained = [
+        f for f in FAMILIES if f.beside and any(re.search(f.beside, name) for name in arrays)
+    ]
+
+    def part(place, outside=()):
+        inside = {
+            name.removeprefix(place): name
+            for name in arrays
+            if name.startswith(place) and not name.startswith(outside)
+        }
+        bare = {WITHIN.sub("", name): stored for name, stored in inside.items()}
+        inside = bare if len(bare) == len(inside) else inside
+        named = {name: arrays[stored] for name, stored in inside.items()}
+        recognised = (f for f in FAMILIES if f.recognises(named))
+        authors = (f for f in trained if ModelInFile(f, named, inside).is_whole)
+        family = next(itertools.chain(authors, recognised), None)
+        return ModelInFile(family, named, inside, place)
+
+    whole = part(_ended("" if prefix is None else prefix, arrays))
+    if whole.is_whole:
+        return whole
+    models = []
+    for place in _places(arrays, whole.prefix):
+        is_apart = not any(place.startswith(model.prefix) for model in models)
+        if is_apart and (model := part(place)).is_whole:
+            models.append(model)
+    states = {name[: match.end()] for name in arrays if (match := STATES.match(name.lower()))}
+    # The model that stands under no further prefix may have one of these within it.
+    for inner in (None, *models):
+        others = [model for model in models if model is not inner]
+        outer = part(whole.prefix, (*(model.prefix for model in others), *states))
+        if outer.is_whole:
+            return _best([outer, *others], whole, prefix)
+    # A family that has places for most of the names: then the others are a fault.
+    is_mostly = whole.family and 2 * whole.family.places(whole.arrays) > len(whole.arrays)
+    return whole if prefix == "" or is_mostly else _best(models, whole, prefix)
+
+
+def _ended(prefix, names):
+    """The prefix, up to its dot or slash."""
+    if not isinstance(prefix, str):
+        raise CheckpointError(f"prefix must be a text such as 'student.'. Received: {prefix!r}.")
+    for choice in (prefix + ".", prefix + "/", prefix):
+        if any(name.startswith(choice) for name in names):
+            return choice
+    first = dict.fromkeys(re.match(r"[^./]*[./]?", name)[0] for name in names)
+    raise CheckpointError(
+        f"No name of an array begins with the prefix. Received: prefix={prefix!r}; the names in "
+        f"the file begin with {shortened(first, 8)}."
+    )
+
+
+def _places(names, start):
+    """Prefixes behind which a name is one that only some family has, the shortest first."""
+    signs = re.compile("|".join(f"(?:{family.sign})" for family in FAMILIES))
+    places = {
+        name[:end]
+        for name in names
+        for end in (dot.end() for dot in itertools.islice(re.finditer(r"[./]", name), DEPTH))
+        if name.startswith(start) and end > len(start) and signs.match(name, end)
+        # The stem of a hybrid has the names of a BiT.
+        if "patch_embed" not in name[:end]
+    }
+    if len(places) > MOST:
+        raise CheckpointError(
+            f"Too many parts of the file look like models. Received: {shortened(sorted(places))}; "
+            "say which one it is: prefix=..."
+        )
+    return sorted(places, key=lambda place: (len(place), place))
+
+
+def _best(models, whole, prefix):
+    """The model that was asked for, the only one, or the only average; `whole` without one."""
+    models = [m for m in models if not STATES.match(m.prefix.lower())]
+    words = lambda model: set(re.split(r"[\W_\d]+", model.prefix.lower()))  # noqa: E731
+    asked = [m for m in models if prefix is not None and m.prefix == whole.prefix]
+    choice = asked or [m for m in models if AVERAGES & words(m)] or models
+    if len(choice) > 1:
+        listed = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)
+        raise CheckpointError(
+            f"The file holds several models: {listed}. Say prefix={models[0].prefix!r} (of "
+            "keras_vit.from_checkpoint or keras_vit.load_weights), or another of these."
+        )
+    if not choice:
+        return whole
+    others = tuple(m.prefix for m in models if m is not choice[0])
+    return dataclasses.replace(choice[0], others=others)
 
 
 def nearest(names):
@@ -90,7 +235,7 @@ def nearest(names):
 
 def _place(name, family):
     """A prefix of a name and the canonical name of what follows it in a family, or `None`."""
-    starts = [0, *(match.end() for match in re.finditer(r"[./]", name))][:MAX_PREFIXES]
+    starts = [0, *(match.end() for match in re.finditer(r"[./]", name))][:MAX_STARTS]
     for start in starts:
         plain = re.sub(family.stripped, "", name[start:])
         if targets := family.table.targets(plain):

@@ -64,7 +64,8 @@ def naming(path):
     try:
         yield
     except CheckpointError as error:
-        raise CheckpointError(f"{str(path)!r}: {error} Nothing was loaded.") from error
+        told = "" if "othing was loaded" in str(error) else " Nothing was loaded."
+        raise CheckpointError(f"{str(path)!r}: {error}{told}") from error
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise CheckpointError(
             f"{str(path)!r}, or the config beside it, says what cannot be of a model: "

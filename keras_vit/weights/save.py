@@ -15,6 +15,8 @@ from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
+from keras_vit.text import shortened
+from keras_vit.weights.family import DIFFERS
 from keras_vit.weights.formats import (
     aimv2,
     bit,
@@ -27,7 +29,6 @@ from keras_vit.weights.formats import (
 )
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.read_back import warn_of_changes
-from keras_vit.weights.tables import shortened
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
 # Format -> the families that write a `VisionTransformer`, of which the first that can does, and
@@ -117,6 +118,8 @@ def save_weights(
     file = folder / ("model.safetensors" if is_folder else path.name)
     output_place(file)
     if card:
+        from keras_vit.weights.card import check_card_place, make_card  # few need a card
+
         check_card_place(folder / "README.md")
     arrays = _rounded(family.write(model, _canonical_arrays(model)), dtype)
     beside, texts = family.json_files(model), {}
@@ -131,8 +134,6 @@ def save_weights(
         for name, text in texts.items():
             write_text(drafts / name, text)
         if card:
-            from keras_vit.weights.card import make_card  # what few need does not slow the import
-
             weights = drafts if is_folder else drafts / file.name
             write_text(drafts / "README.md", str(make_card(model, weights, format=format)))
     if not card:  # which says it
@@ -159,7 +160,7 @@ def reader_of(model, format):
     name, *_ = config.get("architectures") or [config.get("architecture", "the usual arrays")]
     library = {"timm": "timm", "huggingface": "transformers"}.get(format, family.name)
     usual = WRITERS[format][isinstance(model, BiT)][0]
-    if family is not usual and (lacks := usual.not_storable(model)):
+    if family is not usual and (lacks := _obstacles(model, usual)[0]):
         why += f", and {lacks[0]}, for which the plain one of {library} has no place"
     return f"{name} of {library}: {why}"
 
@@ -167,12 +168,11 @@ def reader_of(model, format):
 def _family(model, format):
     """The first family of a format that has a place for a model, or else that lacks least."""
     families = WRITERS[format][isinstance(model, BiT)]
-    lacks = lambda family: (len(family.not_storable(model)), len(family.not_computable(model)))  # noqa: E731
-    return min(families, key=lacks)
+    return min(families, key=lambda family: [*map(len, _obstacles(model, family))])
 
 
 def _check_obstacles(model, format, force):
-    hard, soft = _obstacles(model, format)
+    hard, soft = _obstacles(model, _family(model, format))
     if hard:
         reason, advice = f"has no place for: {', '.join(hard)}", ""
     elif soft and all(text.startswith("epsilon=") for text in soft):
@@ -187,24 +187,25 @@ def _check_obstacles(model, format, force):
         advice = ", or write the weights all the same with force=True (--allow-differences)"
     else:
         return
-    holding = [f for f in WRITERS if f != format and _obstacles(model, f) == ([], [])]
+    others = (f for f in WRITERS if f != format)
+    holding = [f for f in others if _obstacles(model, _family(model, f)) == ([], [])]
     raise ValueError(
         f"The format {format!r} {reason}. Choose another of {[*holding, 'model.save(...)']}"
         f"{advice}."
     )
 
 
-def _obstacles(model, format):
+def _obstacles(model, family):
     """What a format has no place for, and what its readers compute otherwise, as texts."""
-    v, family = model.variant, _family(model, format)
-    hard = []
-    if v.folded if isinstance(model, BiT) else v.stem_folded:
-        hard.append("folded kernels, which would be standardised twice")
-    if any(variable.name == "kernel_scale" for variable in model.weights):
-        hard.append("quantised layers, for which model.save(...) is")
-    if any("lora_kernel" in variable.path for variable in model.weights):
-        hard.append("LoRA, which keras_vit.training.merge_lora(model) adds to the kernels")
-    return hard + family.not_storable(model), family.not_computable(model)
+    v, paths = model.variant, " ".join(variable.path for variable in model.weights)
+    folded = v.folded if isinstance(model, BiT) else v.stem_folded
+    obstacles = family.obstacles(model) | {
+        "folded kernels, which would be standardised twice": folded,
+        "quantised layers, for which model.save(...) is": "kernel_scale" in paths,
+        "LoRA, which keras_vit.training.merge_lora(model) adds to the kernels": "lora_" in paths,
+    }
+    differing = [text for text, kind in obstacles.items() if kind == DIFFERS]
+    return [text for text in obstacles if obstacles[text] and text not in differing], differing
 
 
 def _canonical_arrays(model):
@@ -263,18 +264,4 @@ def _warn_of_others(file, config):
             f"Received: {shortened(others, 4)} beside it, with another. Give each model a folder "
             "of its own.",
             stacklevel=3,
-        )
-
-
-def check_card_place(path):
-    """Raises a ValueError where a card must not be written: somebody's own text stands there."""
-    from keras_vit.weights.card import is_untouched
-
-    path = pathlib.Path(path)
-    if path.exists() and not (
-        path.is_file() and is_untouched(path.read_text("utf-8", errors="replace"))
-    ):
-        raise ValueError(
-            f"There is another text at {str(path)!r}, or a card that was edited since it was "
-            "written; it is kept. Move it away, or write the card elsewhere."
         )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_vit.text import shortened
 from keras_vit.weights.safety import CheckpointError
 
 # Text, and then a number, alternatives, or the end.
@@ -47,6 +48,7 @@ TRANSPOSED = Layout(2, lambda m: m.T, lambda m: m.T)  # (out, in), as PyTorch ha
 # (out, in, height, width), as PyTorch has it.
 CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k: k.transpose(3, 2, 0, 1))
 FLAX_PATCHES = Layout(4)  # (height, width, in, out)
+ROWS = Layout(2, lambda t: t[None], lambda t: t[0])  # a vector for each token, without a batch
 
 
 def two_rows(name, path, first, second, layout=SAME, layout_2=SAME):
@@ -217,13 +219,6 @@ def _parts(layout, name, array, count):
             f"{name!r} has the shape {array.shape}, which no such array has ({error}); the file "
             "is damaged or of another format."
         ) from error
-
-
-def shortened(names, limit=12):
-    """A list of names as text, cut where it would fill the screen."""
-    names = [f"{n[:200]}..." if isinstance(n, str) and len(n) > 200 else n for n in names]
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return f"{names[:limit]}{more}"
 
 
 def key_of(meanings, value):

@@ -134,7 +134,7 @@ def test_the_model_of_an_earlier_run_is_converted_first(photos, tmp_path, capsys
 
 @pytest.mark.any_backend
 def test_a_size_has_one_name_wherever_it_comes_from():
-    from keras_vit.weights.locate import name_of
+    from keras_vit.builders import name_of
 
     def named(variant, weights_from=None):
         fields = {"variant": keras_vit.get_variant(variant), "weights_from": weights_from}

@@ -9,6 +9,7 @@ import keras_vit
 from keras_vit.preprocessing import BIG_VISION, BIT, HUGGING_FACE
 from keras_vit.weights.files import Contents, open_checkpoint
 from keras_vit.weights.formats import bit
+from keras_vit.weights.load import read_contents
 from keras_vit.weights.safety import CheckpointError
 from tests.support import refuses
 from tests.weights.bit_cases import (
@@ -88,7 +89,8 @@ def test_what_the_folders_of_hugging_face_and_timm_say(tmp_path):
     assert canonical.arguments["num_classes"] == 0
     assert keras_vit.BiT(**canonical.arguments).output_shape == (None, 256)
     names = {str(i): f"class {i}" for i in range(7)}
-    assert read(changed(HUGGING, config={"id2label": names})).class_names == tuple(names.values())
+    found = read_contents(changed(HUGGING, config={"id2label": names}), {})
+    assert found.class_names == tuple(names.values())
     settings = {"input_size": [3, 448, 480], "crop_pct": 1.0, "mean": [0.4, 0.5, 0.6]}
     canonical = read(changed(TIMM, config={"pretrained_cfg": settings}))
     assert canonical.arguments["image_size"] == (448, 480)

@@ -1,11 +1,12 @@
 """What is said of a download that cannot be had, whatever library fails below."""
 
+import importlib
+
 import pytest
 import requests
 import urllib3
 
 import keras_vit
-from keras_vit.weights import locate
 from keras_vit.weights.downloads import DownloadError, place_of, reason_of
 from keras_vit.weights.fetch import fetch
 
@@ -23,7 +24,8 @@ def test_a_host_that_cannot_be_reached(cache):
 
 
 def test_weights_without_a_network_are_named(cache, monkeypatch):
-    monkeypatch.setattr(locate, "fetch", lambda *_, **__: fetch("https://127.0.0.1:9/x", retries=0))
+    module = importlib.import_module("keras_vit.weights.fetch")  # also a function has its name
+    monkeypatch.setattr(module, "fetch", lambda *_, **__: fetch("https://127.0.0.1:9/x", retries=0))
     with pytest.raises(
         DownloadError, match=r"^imagenet21k/ViT-B_16: .*127\.0\.0\.1 cannot be reach"
     ):

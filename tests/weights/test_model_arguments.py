@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from keras_vit.extensions import BIASES
-from keras_vit.weights.architecture import QKV, smallest_fitting
+from keras_vit.weights.canonical import QKV, smallest_fitting
 from keras_vit.weights.model_arguments import (
     ARRAYS,
     CALLER,

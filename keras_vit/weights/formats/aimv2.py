@@ -8,9 +8,9 @@ config.
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, reasons
-from keras_vit.weights.formats import vision_towers
-from keras_vit.weights.model_arguments import CONFIG, CUSTOM, POSITION, shape_of
+from keras_vit.weights.family import ANY
+from keras_vit.weights.formats import huggingface, vision_towers
+from keras_vit.weights.model_arguments import CONFIG, CUSTOM, POSITION
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 BLOCK, APPLE_BLOCK = vision_towers.BLOCK, "trunk.blocks.{i}."
@@ -33,16 +33,16 @@ class Aimv2(vision_towers.VisionTower):
             arguments.add(CUSTOM, why, num_heads=heads)
         if arguments.config.get("is_native", POSITION not in canonical.arrays):
             size = arguments.caller.get("image_size") or arguments.get("image_size") or 224
-            grid = shape_of(arguments).grid(size)
+            grid = arguments.shape.grid(size)
             canonical.arrays[POSITION] = sincos_table(grid, arguments["width"])
             canonical.origin[POSITION] = f"sines and cosines for {grid}"
             arguments.add(CONFIG, image_size=size)
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v, count = model.variant, model.num_classes
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
         what = f"qkv_bias={v.qkv_bias} with biases={v.biases!r}"
-        return super().not_storable(model) + reasons({f"num_classes={count}": count, what: partly})
+        return super().obstacles(model) | {f"num_classes={count}": count, what: partly}
 
     def json_files(self, model):
         has_bias = model.variant.has_bias("out")
@@ -83,7 +83,7 @@ FAMILY = Aimv2(
         *vision_towers.SHARED,
     ),
     defaults={**vision_towers.DEFAULTS, "activation": "silu"},
-    config={**vision_towers.SETTINGS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
+    config={**huggingface.KEYS, "rms_norm_eps": "epsilon", "qkv_bias": "qkv_bias"},
     can_store={
         **vision_towers.HOLDS,
         "class_token": (False,),

@@ -14,7 +14,7 @@ from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
 from keras_vit.weights.family import Family
 from keras_vit.weights.formats import google
-from keras_vit.weights.model_arguments import POSITION, grid_for, shape_of
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.safety import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.tables import SAME, Layout, Table
 
@@ -89,7 +89,7 @@ def _has_class_position(count, arguments):
     """
     caller, configured = arguments.caller, arguments.from_config("image_size")
     for size in (caller.get("file_image_size"), configured, caller.get("image_size")):
-        grid = size and grid_for(size, shape_of(arguments))
+        grid = size and arguments.grid(size)
         if grid and math.prod(grid) in (count, count - 1):
             return math.prod(grid) == count - 1
     is_square = lambda n: math.isqrt(n) ** 2 == n  # noqa: E731

@@ -14,9 +14,8 @@ from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT
 from keras_vit.weights import huggingface_images, tables
-from keras_vit.weights.architecture import ROOT, resnet_of, units_of
-from keras_vit.weights.canonical import CanonicalCheckpoint
-from keras_vit.weights.family import Family, reasons
+from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, resnet_of, units_of
+from keras_vit.weights.family import Family
 from keras_vit.weights.formats import google, huggingface, timm_writing
 from keras_vit.weights.model_arguments import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Arguments
 from keras_vit.weights.safety import CheckpointError
@@ -137,11 +136,10 @@ ARCHITECTURES = {
 class Timm(BiTFamily):
     def complete(self, canonical, contents):
         arguments = canonical.arguments
-        arguments.config = config = contents.config
-        images = config.get("pretrained_cfg", {})
+        arguments.config = contents.config
+        images = contents.config.get("pretrained_cfg", {})
         settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
         canonical.set_preprocessing(*huggingface_images.preprocessing_of_timm(settings), images)
-        canonical.class_names = huggingface_images.class_names_of(config, arguments["num_classes"])
         if size := tuple(settings.get("input_size", ())[1:]):
             arguments.add(CONFIG, image_size=size)
 
@@ -152,11 +150,10 @@ class Timm(BiTFamily):
         config["pretrained_cfg"]["fixed_input_size"] = False
         return {"config.json": {**config, "global_pool": "avg"}}
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         is_other = (v.blocks, v.width) not in ARCHITECTURES
-        size = {f"blocks={v.blocks} with width={v.width:g}": is_other}
-        return super().not_storable(model) + reasons(size)
+        return super().obstacles(model) | {f"blocks={v.blocks} with width={v.width:g}": is_other}
 
 
 TIMM = Timm(
@@ -182,7 +179,6 @@ class HuggingFace(BiTFamily):
         arguments, processor = canonical.arguments, contents.processor
         arguments.config = config = contents.config
         canonical.set_preprocessing(*huggingface_images.preprocessing_of(processor), processor)
-        canonical.class_names = huggingface_images.class_names_of(config, arguments["num_classes"])
         if size := processor.get("crop_size", processor.get("size")):
             arguments.add(CONFIG, image_size=huggingface_images.sides_of(size))
         v = BiTVariant(*(arguments[name] for name in ("blocks", "width", "version")))

@@ -9,7 +9,7 @@ The functions make the rows of a layer: `flax_norm("LayerNorm_0", "norm_1")` is
 """
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import Family, reasons
+from keras_vit.weights.family import DIFFERS, Family
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
 
 BLOCK = "Transformer/encoderblock_{i}/"
@@ -43,11 +43,11 @@ ROWS = (
 
 
 class Google(Family):
-    def not_computable(self, model):
+    def obstacles(self, model):
         """The authors' code takes the mean over the class token, too; a model here does not."""
         v = model.variant
-        mixed = v.pool == "mean" and v.class_token
-        return super().not_computable(model) + reasons({"pool='mean' with a class token": mixed})
+        mixed = v.pool == "mean" and v.class_token and DIFFERS
+        return super().obstacles(model) | {"pool='mean' with a class token": mixed}
 
 
 FAMILY = Google(

@@ -14,14 +14,9 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, Family, reasons, unsupported
-from keras_vit.weights.huggingface_images import (
-    class_names_of,
-    config_of,
-    preprocessing_of,
-    processor_of,
-)
-from keras_vit.weights.model_arguments import POSITION, grid_for, learned_tokens, shape_of
+from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
+from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import CONV, SAME, Table
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
@@ -43,8 +38,9 @@ KEYS = {  # of every config.json -> arguments of the model
     "num_channels": "channels",
     "image_size": "image_size",
     "patch_size": "patch_size",
+    "hidden_act": ("activation", ACTIVATIONS),
 }
-SETTINGS = {**KEYS, "hidden_act": ("gelu", ACTIVATIONS), "layer_norm_eps": "epsilon"}
+SETTINGS = {**KEYS, "layer_norm_eps": "epsilon"}
 TABLES = ("learned_1d", "learned_2d", "sincos_2d")  # positions that are a vector per token
 HOLDS = {"registers": (0,), "position": TABLES, "activation": ANY}  # of most of these classes
 FLAT = ("class_token", "learned_positions")  # keys that `flat_config` adds, and no file has
@@ -71,15 +67,10 @@ class HuggingFace(Family):
     joined_heads: bool = True
     needs_config: bool = True
     ignored: tuple = (r"embeddings\.mask_token",)
-    unlike: str = r"(?!)"  # pattern of a name that only another of these families has
     model_type: str = "vit"  # as it is written; the inner model of one with a head has this name
     title: str = "ViT"  # what the names of its classes begin with
     head_pools: tuple = ("token",)  # what the head sees; empty where no class has a head
     has_pooler: bool = False
-
-    def recognises(self, arrays):
-        others = any(re.match(self.unlike, name) for name in arrays) or lacks_key_bias(arrays)
-        return super().recognises(arrays) and not others
 
     def flat_config(self, contents):
         """The config, and what the type of the model says of its class token; none of timm's."""
@@ -101,11 +92,7 @@ class HuggingFace(Family):
             is_asked_for = arguments.caller.get("representation_size")
             if wants_tokens and not is_asked_for and "head/kernel" not in canonical.arrays:
                 arguments["representation_size"] = None
-        activation, usual = arguments["gelu"], "silu" if arguments["mlp"] == "swiglu" else "gelu_"
-        arguments["activation"] = None if activation.startswith(usual) else activation
-        arguments["gelu"] = "tanh" if activation == "gelu_tanh" else "erf"
         canonical.set_preprocessing(*preprocessing_of(contents.processor), contents.processor)
-        canonical.class_names = class_names_of(config, arguments["num_classes"])
 
     def write(self, model, arrays):
         prefix = f"{self.model_type}." if model.num_classes else ""
@@ -117,17 +104,15 @@ class HuggingFace(Family):
             config |= {"pooler_act": "tanh", "pooler_output_size": v.representation_size or v.width}
         return {**config, "hidden_act": hidden_act(v)}
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v, has_head = model.variant, bool(model.num_classes)
         head = f"pool={v.pool!r} and a head" if self.head_pools else "a head"
         removed = " (transformers 5 has removed ViTHybrid)" * (self.model_type == "vit")
-        return super().not_storable(model) + reasons(
-            {
-                f"stem={v.stem}{removed}": v.stem is not None,
-                "representation_size and a head": v.representation_size and has_head,
-                head: has_head and v.pool not in self.head_pools,
-            }
-        )
+        return super().obstacles(model) | {
+            f"stem={v.stem}{removed}": v.stem is not None,
+            "representation_size and a head": v.representation_size and has_head,
+            head: has_head and v.pool not in self.head_pools,
+        }
 
     def json_files(self, model):
         config = {
@@ -144,8 +129,6 @@ class HuggingFace(Family):
 FAMILY = HuggingFace(
     name="Hugging Face transformers",
     sign=r"(.*\.)?embeddings\.patch_embeddings\.projection\.weight$",
-    unlike=r"(.*\.)?(lambda_?1|relative_position_bias_table|pooler\.layernorm\.weight"
-    r"|distillation_token)$|(beit|data2vec_vision)\.",
     stripped=r"^(vit|deit|ijepa)\.",
     table=Table(
         *EMBEDDINGS,
@@ -164,7 +147,8 @@ FAMILY = HuggingFace(
     arrays_by_key={"class_token": "patch_encoder/class_token"},
     defaults={
         "interpolation": "bicubic_no_antialias",
-        "gelu": "gelu_erf",
+        "activation": "gelu_erf",
+        "gelu": "erf",
         "epsilon": 1e-12,
         "stem_numerics": "timm",
     },
@@ -193,13 +177,6 @@ def parts_of(model, family):
     return {key: part in names for key, part in family.arrays_by_key.items() if key not in FLAT}
 
 
-def lacks_key_bias(arrays):
-    """Whether queries have a bias and keys none, beside the patches of `FAMILY`: as in BEiT."""
-    signs = [rf".*attention\.(attention\.{n}|{n[0]}_proj)\.bias$" for n in ("query", "key")]
-    patches, query, key = (any(re.match(s, n) for n in arrays) for s in (FAMILY.sign, *signs))
-    return patches and query and not key
-
-
 def to_the_grid(canonical):
     """Resamples positions to the grid of the config where it is no square, as transformers does.
 
@@ -208,17 +185,19 @@ def to_the_grid(canonical):
     rows by columns, they take for those of columns by rows.
     """
     arguments, arrays = canonical.arguments, canonical.arrays
-    size, shape = arguments.from_config("image_size"), shape_of(arguments)
-    grid = size and grid_for(size, shape)
+    size = arguments.from_config("image_size")
+    grid = size and arguments.grid(size)
     if not grid or grid[0] == grid[1] or arguments.caller.get("file_image_size"):
         return
-    learned, offsets = learned_tokens(arguments), [n for n in arrays if n.endswith("/table")]
+    learned, offsets = arguments.learned_tokens, [n for n in arrays if n.endswith("/table")]
     old = grid[::-1] if offsets else (math.isqrt(math.prod(grid)),) * 2
     count = arrays[POSITION].shape[1] - learned if POSITION in arrays else 0
     if not offsets and not count == math.prod(old) == math.prod(grid):
         return
     if arguments.caller.get("image_size"):  # to which they are resampled at once
-        arguments["image_size"] = tuple(n * stride for n, stride in zip(old, shape.stride))
+        arguments["image_size"] = tuple(
+            n * stride for n, stride in zip(old, arguments.shape.stride)
+        )
         return
     for name in offsets:
         table = arrays[name].astype("float64")
@@ -230,10 +209,10 @@ def to_the_grid(canonical):
 
 
 def not_square(model):
-    """Positions that such a library would resample, as texts."""
+    """Positions that such a library would resample, as `Family.obstacles` has them."""
     rows, columns = model.grid
     resampled = model.variant.position != "none" and rows != columns
-    return reasons({f"positions of a grid that is no square, {model.grid}": resampled})
+    return {f"positions of a grid that is no square, {model.grid}": resampled}
 
 
 def with_prefix(file, prefix):

@@ -9,7 +9,7 @@ import dataclasses
 import re
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, like, reasons, unsupported
+from keras_vit.weights.family import ANY, like, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import POSITION, relative_table
 from keras_vit.weights.safety import CheckpointError
@@ -25,9 +25,11 @@ class Beit(huggingface.HuggingFace):
     """Beit and Data2VecVision, of which Beit is written."""
 
     def recognises(self, arrays):
-        return huggingface.lacks_key_bias(arrays) or any(
-            re.match(self.sign, name) for name in arrays
-        )
+        """By the names of the family, or by queries with a bias beside keys without one."""
+        biases = [rf".*attention\.(attention\.{n}|{n[0]}_proj)\.bias$" for n in ("query", "key")]
+        signs = (huggingface.FAMILY.sign, *biases)
+        patches, query, key = (any(re.match(s, name) for name in arrays) for s in signs)
+        return super().recognises(arrays) or (patches and query and not key)
 
     def complete(self, canonical, contents):
         arguments, arrays, origin = canonical.arguments, canonical.arrays, canonical.origin
@@ -69,15 +71,15 @@ class Beit(huggingface.HuggingFace):
             "drop_path_rate": 0.0,
         }
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         at_input = v.position not in huggingface.TABLES or v.position_at == "input"
-        rows = {
+        return super().obstacles(model) | {
+            **huggingface.not_square(model),
             f"position_at={v.position_at!r}": not at_input,
             f"qkv_bias={v.qkv_bias}": not v.qkv_bias,
             f"pool={v.pool!r} without norm_after_pool": (v.pool == "mean") != v.norm_after_pool,
         }
-        return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
 
 
 class Deit(huggingface.HuggingFace):
@@ -100,14 +102,13 @@ class Deit(huggingface.HuggingFace):
             files["config.json"]["architectures"] = ["DeiTForImageClassificationWithTeacher"]
         return files
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         tokens = f"registers={v.registers}, distillation={v.distillation}"
-        rows = {
+        return super().obstacles(model) | {
             tokens: v.registers + v.distillation != 1,
             "distillation=True without heads": v.distillation and not model.num_classes,
         }
-        return super().not_storable(model) + reasons(rows)
 
 
 BEIT = Beit(
@@ -159,7 +160,6 @@ DEIT = like(
     Deit,
     name="Hugging Face DeiT",
     sign=r"(.*\.)?embeddings\.distillation_token$",
-    unlike=r"(?!)",
     table=Table(
         ("embeddings.distillation_token", DISTILLATION, SAME),
         *tables.torch_linear("[classifier|cls_classifier]", "head"),

@@ -14,8 +14,8 @@ import numpy as np
 
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
-from keras_vit.weights.architecture import QKV, smallest_fitting
-from keras_vit.weights.family import ANY, reasons, unsupported
+from keras_vit.weights.canonical import QKV, smallest_fitting
+from keras_vit.weights.family import ANY, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
@@ -25,7 +25,6 @@ REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
 GATED = "gate_proj up_proj down_proj"  # the linear maps of an MLP with a gate
 MLP = huggingface.BLOCK + "mlp."
-TOKENS = r"(.*\.)?embeddings\.register_tokens$"
 PACKED = (  # with a gate, as in files of Dinov2
     *tables.torch_linear(MLP + "weights_in", "block_{i}/mlp/[gate|dense_1]"),
     *tables.torch_linear(MLP + "weights_out", "block_{i}/mlp/dense_2"),
@@ -37,7 +36,11 @@ LINEAR = {  # names of `Extensions.biases` -> layers of a block
 
 
 class Dino(huggingface.HuggingFace):
-    """What the three families share: an array of no registers, and a mask token."""
+    """What the three families share: LayerScale, an array of no registers, and a mask token."""
+
+    def recognises(self, arrays):
+        has_scale = any(name.endswith("layer_scale1.lambda1") for name in arrays)
+        return has_scale and super().recognises(arrays)
 
     def unstacked(self, tower):
         """Without the empty array of a model without registers."""
@@ -50,9 +53,8 @@ class Dino(huggingface.HuggingFace):
         file[token.replace("cls_token", "mask_token")] = np.zeros(shape, file[token].dtype)
         return file
 
-    def not_storable(self, model):
-        lacks_scale = {"layer_scale=None": model.variant.layer_scale is None}
-        return super().not_storable(model) + reasons(lacks_scale)
+    def obstacles(self, model):
+        return super().obstacles(model) | {"layer_scale=None": model.variant.layer_scale is None}
 
 
 class Dinov2(Dino):
@@ -63,7 +65,7 @@ class Dinov2(Dino):
     def complete(self, canonical, contents):
         arguments = canonical.arguments
         if arguments["mlp"] == "swiglu":
-            arguments["gelu"] = "silu"  # whatever hidden_act says
+            arguments["activation"] = "silu"  # whatever hidden_act says
         if arguments["registers"] and POSITION in canonical.arrays:
             canonical.add_zero_positions(at=1, count=arguments["registers"])
         super().complete(canonical, contents)
@@ -90,14 +92,14 @@ class Dinov2(Dino):
     def config_for(self, model):
         return {**super().config_for(model), "mlp_ratio": _ratio(model.variant)}
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         lacks_silu = v.mlp == "swiglu" and v.activation not in (None, "silu")
-        rows = {
+        return super().obstacles(model) | {
+            **huggingface.not_square(model),
             f"mlp_dim={v.mlp_dim} with width={v.width}": _ratio(v) is None,
             f"activation={v.activation!r}": lacks_silu,
         }
-        return super().not_storable(model) + reasons(rows) + huggingface.not_square(model)
 
 
 def _hidden_units(width, ratio, mlp):
@@ -151,11 +153,10 @@ class Dinov3(Dino):
             file["embeddings.register_tokens"] = np.zeros((1, 0, v.width), token.dtype)
         return file
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         at_100 = v.rotary and dataclasses.replace(v.rotary, temperature=100.0)
-        other = {f"rotary={v.rotary!r}": at_100 != ROTARIES["dinov3"]}
-        return super().not_storable(model) + reasons(other)
+        return super().obstacles(model) | {f"rotary={v.rotary!r}": at_100 != ROTARIES["dinov3"]}
 
 
 def _layers(block):
@@ -176,7 +177,6 @@ HOLDS = {
 DINOV2 = Dinov2(
     name="Hugging Face Dinov2",
     sign=r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$",
-    unlike=TOKENS,
     stripped=r"^dinov2(_with_registers)?\.",
     table=Table(
         *huggingface.EMBEDDINGS,
@@ -189,11 +189,7 @@ DINOV2 = Dinov2(
         *tables.torch_norm("layernorm", "norm"),
         *tables.torch_linear("classifier", "head"),
     ),
-    defaults={
-        "interpolation": "bicubic_no_antialias",
-        "gelu": "gelu_erf",
-        "epsilon": 1e-6,
-    },
+    defaults={**huggingface.FAMILY.defaults, "epsilon": 1e-6},
     config={
         **{k: v for k, v in huggingface.SETTINGS.items() if k != "intermediate_size"},
         "qkv_bias": "qkv_bias",
@@ -214,8 +210,7 @@ DINOV2 = Dinov2(
 DINOV2_WITH_REGISTERS = dataclasses.replace(
     DINOV2,
     name="Hugging Face Dinov2WithRegisters",
-    sign=TOKENS,
-    unlike=r"(model\.)?layer\.",  # DINOv3's blocks
+    sign=r"(.*\.)?embeddings\.register_tokens$",
     defaults={**DINOV2.defaults, "interpolation": "bicubic"},
     config={**DINOV2.config, "num_register_tokens": "registers"},
     can_store={**DINOV2.can_store, "registers": ANY},
@@ -235,7 +230,12 @@ DINOV3 = Dinov3(
         *tables.torch_mlp(DINOV3_BLOCK + "mlp.", GATED),
         *tables.torch_norm("norm", "norm"),
     ),
-    defaults={"gelu": "gelu_erf", "interpolation": "bicubic", "epsilon": 1e-5, "position": "none"},
+    defaults={
+        **huggingface.FAMILY.defaults,
+        "interpolation": "bicubic",
+        "epsilon": 1e-5,
+        "position": "none",
+    },
     config={
         **huggingface.SETTINGS,
         "num_register_tokens": "registers",

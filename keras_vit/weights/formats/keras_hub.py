@@ -17,12 +17,11 @@ from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import read_hdf5, read_json
 from keras_vit.weights.model_arguments import CALLER, CONFIG, CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import FLAX_PATCHES, SAME, Layout, Table, two_rows
+from keras_vit.weights.tables import FLAX_PATCHES, ROWS, SAME, Table, two_rows
 
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
 ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
-TABLE = Layout(2, lambda table: table[None], lambda table: table[0])
 
 
 def _dense(name, path, layout=SAME):
@@ -164,7 +163,7 @@ FAMILY = KerasHub(
     table=Table(
         (EMBEDDING + "vars/0", "patch_encoder/class_token", SAME),
         *_dense(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=FLAX_PATCHES),
-        (EMBEDDING + "position_embedding/vars/0", POSITION, TABLE),
+        (EMBEDDING + "position_embedding/vars/0", POSITION, ROWS),
         *_norm(BLOCK + "layer_norm_{n}", "block_{i}/norm_{n}"),
         *_dense(BLOCK + "mha/query_dense", "block_{i}/attention/query"),
         *_dense(BLOCK + "mha/key_dense", "block_{i}/attention/key"),

@@ -10,10 +10,9 @@ from typing import Any
 
 from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.weights.assign import fitting_values
+from keras_vit.weights.fetch import local_path, locate
 from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats.vision_towers import SIGLIP
-from keras_vit.weights.locate import local_path, locate
-from keras_vit.weights.model_arguments import shape_of
 from keras_vit.weights.safety import CheckpointError, expect
 
 KERNEL = "embeddings.patch_embedding.weight"
@@ -62,7 +61,7 @@ def naflex_from_checkpoint(
     arguments = checkpoint.arguments
     if not arguments["num_classes"]:
         arguments["pool"] = "map" if arguments.config.get("vision_use_head", True) else None
-    grid = shape_of(arguments).grid(arguments.pop("image_size"))
+    grid = arguments.shape.grid(arguments.pop("image_size"))
     del arguments["interpolation"]  # of the positions, which each call resamples
     model = NaFlexVisionTransformer(grid=grid, **{**arguments, **options})
     variables = {variable.path: variable for variable in model.weights}

@@ -54,7 +54,7 @@ class Dino(Family):
             why = "its rotary periods, four values of a head for each"
             arguments.add(ARRAYS, why, num_heads=arguments["width"] // (4 * max(periods.size, 1)))
         if not arguments["num_classes"]:
-            arguments.assume("pool")
+            arguments.override(CUSTOM, pool=arguments["pool"])
         if arguments["registers"] and POSITION in canonical.arrays:
             arguments["interpolation"] = "bicubic"
             # Positions were added before the registers came.

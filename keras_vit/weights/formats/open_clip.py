@@ -12,12 +12,10 @@ from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
 from keras_vit.weights import tables
 from keras_vit.weights.family import Family, unsupported
-from keras_vit.weights.files import Contents
 from keras_vit.weights.formats import timm, vision_towers
 from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
-from keras_vit.weights.prefixes import ModelInFile
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
+from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Table
 
 BLOCK = "transformer.resblocks.{i}."
 VISUAL, TRUNK, HEAD = "visual.", "visual.trunk.", "visual.head.proj."
@@ -51,7 +49,6 @@ class OpenClip(Family):
         canonical.set_preprocessing(*recipe, config="CLIP's, where none says another")
         if any(name in names for name in OF_OPENAI):
             arguments.add(CUSTOM, activation="quick_gelu")
-        vision_towers.choose_gelu(arguments)
         if is_map or not arguments["final_norm"]:
             offset = 1.0 if arguments["class_token"] else 0.0  # the class token has the place 0
             arguments["rotary"] = Rotary(offset=offset, order="columns")
@@ -77,15 +74,16 @@ class Trunk(Family):
         behind = "head." if HEAD + "bias" in file else "projection."
         tower = [name for name in file if name.startswith(VISUAL)]
         names = {name.removeprefix(TRUNK).replace(HEAD, behind): name for name in tower}
-        part = ModelInFile(timm.FAMILY, {plain: file[n] for plain, n in names.items()}, names)
-        if not timm.FAMILY.recognises(part.arrays):
+        if not timm.FAMILY.recognises(names):
             raise unsupported("a trunk that is no Vision Transformer")
         if {HEAD + "weight", TRUNK + "head.weight"} <= file.keys():
             raise unsupported("two heads, one after the other")
-        inner = Contents(contents.path, part.arrays, timm_config(contents.config))
+        arrays = {plain: file[name] for plain, name in names.items()}
+        config = timm_config(contents.config)
+        inner = dataclasses.replace(contents, arrays=arrays, config=config)
         canonical = timm.FAMILY.read(inner, caller)
         canonical.family = self.name
-        part.restore_names(canonical, file)
+        canonical.restore_names(names, file)
         return canonical
 
 
@@ -118,7 +116,7 @@ OPEN_CLIP = OpenClip(
     sign=r"(visual\.)?transformer\.resblocks\.\d+\.",
     table=Table(
         ("class_embedding", "patch_encoder/class_token", vision_towers.TOKEN),
-        ("positional_embedding", POSITION, vision_towers.ROWS),
+        ("positional_embedding", POSITION, ROWS),
         ("conv1.weight", "patch_encoder/projection/kernel", CONV),
         *tables.torch_norm("ln_pre", "pre_norm"),
         *tables.torch_norm(BLOCK + "ln_{n}", "block_{i}/norm_{n}"),

@@ -8,11 +8,11 @@ import math
 import pathlib
 import re
 
+from keras_vit.text import shortened
 from keras_vit.weights.fetch import fetch
 from keras_vit.weights.files import open_checkpoint, read_json
-from keras_vit.weights.prefixes import find_model
+from keras_vit.weights.readers import find_model
 from keras_vit.weights.safety import CheckpointError, opening, require
-from keras_vit.weights.tables import shortened
 
 CONFIG = "adapter_config.json"
 PREFIX = re.compile(r"^base_model\.model\.|(?<=\.)(modules_to_save|base_layer|default)\.")
@@ -33,7 +33,7 @@ ADVICE = (
 )
 
 
-def merge_adapter(contents, families):
+def merge_adapter(contents):
     """The `Contents` of an adapter with the model that it was trained on; others as they are.
 
     Raises:
@@ -49,7 +49,7 @@ def merge_adapter(contents, families):
     if strange or not settings:
         what = f"one with {strange}" if strange else f"no {CONFIG} beside it"
         raise CheckpointError(
-            f"{str(path)!r} is an adapter of PEFT, and only LoRA's plain matrices are merged here. "
+            "It is an adapter of PEFT, and only LoRA's plain matrices are merged here. "
             f"Received: {what}. {ADVICE}"
         )
     base, revision = settings.get("base_model_name_or_path"), settings.get("revision")
@@ -57,26 +57,25 @@ def merge_adapter(contents, families):
     if not (isinstance(base, str) and base and pathlib.Path(base).expanduser().exists()):
         if not isinstance(base, str) or not re.fullmatch(r"[\w.-]+/[\w.-]+", base, re.ASCII):
             raise CheckpointError(
-                f"{str(path)!r} is an adapter of PEFT, and the model that it was trained on is "
-                "neither on this disk nor a repository of the hub. Received: "
+                "It is an adapter of PEFT, and the model that it was trained on is neither on this "
+                "disk nor a repository of the hub. Received: "
                 f"base_model_name_or_path={base!r} in {CONFIG}. Write its path there. Or: {ADVICE}"
             )
         place = fetch(f"hf://{base}@{revision}" if isinstance(revision, str) else f"hf://{base}")
     below = open_checkpoint(place)
-    model = find_model(below.arrays, families)
     with opening(folder / CONFIG, "the settings of an adapter"):
-        arrays = _merged(model, contents.arrays, settings, path)
+        arrays = _merged(find_model(below), contents.arrays, settings)
     return dataclasses.replace(below, path=path, arrays=arrays, adapted=base)
 
 
-def _merged(model, adapter, settings, path):
+def _merged(model, adapter, settings):
     """The arrays of a model, a `ModelInFile`, with those of an adapter in them."""
     arrays, family, pairs, others = dict(model.arrays), model.family, {}, {}
-    origin = family.arrays_of(model.arrays)[1] if family else {}
+    origin = family.arrays_of(model.arrays)[1]
 
     def name_of(name):
         """What the model's file calls an array: often otherwise than its library does."""
-        targets = family.table.targets(family.plain_name(name, arrays)) if family else []
+        targets = family.table.targets(family.plain_name(name, arrays))
         return next((origin[target] for target in targets if target in origin), None)
 
     for name, array in adapter.items():
@@ -94,7 +93,7 @@ def _merged(model, adapter, settings, path):
         if not fits or (shapes[1][0], shapes[0][1]) != arrays[name].shape:
             shape = f"shape {arrays[name].shape}" if name in arrays else "none of this name"
             raise CheckpointError(
-                f"The adapter {str(path)!r} does not fit the model that it names. Received: "
+                "The adapter does not fit the model that it names. Received: "
                 f"{layer!r} with A and B of the shapes {shapes}, and in the model {shape}. {ADVICE}"
             )
         change = pair["B"].astype("float64") @ pair["A"].astype("float64")
@@ -105,7 +104,7 @@ def _merged(model, adapter, settings, path):
     strange = [name for name in others if "lora_" in name or not name.endswith(("weight", "bias"))]
     if strange:
         raise CheckpointError(
-            f"The adapter {str(path)!r} has more than LoRA's two matrices. Received: "
+            "The adapter has more than LoRA's two matrices. Received: "
             f"{shortened(strange, 4)}. {ADVICE}"
         )
     # Those of layers that were trained as a whole, such as a head.

@@ -12,12 +12,11 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import TIMM
-from keras_vit.weights import model_arguments as sources
 from keras_vit.weights import tables
 from keras_vit.weights.family import Family, reasons, unsupported
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, arguments_of, rotary_of
-from keras_vit.weights.huggingface_images import class_names_of, preprocessing_of_timm
-from keras_vit.weights.model_arguments import POSITION
+from keras_vit.weights.huggingface_images import preprocessing_of_timm
+from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, POSITION, find_image_size
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
@@ -107,9 +106,9 @@ class Timm(Family):
         arguments, config = canonical.arguments, canonical.arguments.config
         infer_blocks(arguments)
         has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
-        is_stated = arguments.source_of("pool") == sources.CONFIG
+        is_stated = arguments.source_of("pool") == CONFIG
         if arguments["class_token"] and arguments["pool"] != "map" and not is_stated:
-            arguments.override(sources.CUSTOM, pool="mean" if has_fc_norm else "token")
+            arguments.override(CUSTOM, pool="mean" if has_fc_norm else "token")
         # Of each token by itself it is the same before.
         pools = arguments.caller.get("pool", arguments["pool"]) is not None
         arguments["norm_after_pool"] = has_fc_norm and pools
@@ -121,10 +120,9 @@ class Timm(Family):
         if POSITION in canonical.arrays:
             give_learned_tokens_positions(canonical)
         elif config.get("class") and not arguments.get("position"):
-            arguments.add(sources.CONFIG, position="none")  # timm has no computed ones
+            arguments.add(CONFIG, position="none")  # timm has no computed ones
         settings = config.get("pretrained_cfg", {})
         canonical.set_preprocessing(*preprocessing_of_timm(settings), settings)
-        canonical.class_names = class_names_of(config, arguments["num_classes"])
 
 
 def _parts(name, array, tower):
@@ -190,7 +188,7 @@ def obstacles(arrays, arguments):
         and epsilon != arguments["epsilon"],
         "a head that pools also over its class token and registers": pool == "mean"
         and config.get("pool_include_prefix")
-        and sources.learned_tokens(arguments),
+        and arguments.learned_tokens,
         "a norm after attention pooling": pool == "map" and arguments["norm_after_pool"],
     }
 
@@ -222,7 +220,7 @@ def infer_pooled_tokens(arguments):
     config, caller = arguments.config, arguments.caller
     heads = config.get("attn_pool_num_heads")
     arguments["pool_heads"] = None if heads == config.get("num_heads") else heads
-    if sources.learned_tokens(arguments) and config.get("class") != "Eva":
+    if arguments.learned_tokens and config.get("class") != "Eva":
         if not config and "pool_patches" not in caller:
             raise CheckpointError(
                 "The file has attention pooling, and does not say whether over its class token and "
@@ -236,13 +234,13 @@ def infer_pooled_tokens(arguments):
 def give_learned_tokens_positions(canonical):
     """Pads the positions of models with `no_embed_class`, which are of the patches alone."""
     arguments, count = canonical.arguments, canonical.arrays[POSITION].shape[1]
-    learned, of_patches = sources.learned_tokens(arguments), arguments.config.get("no_embed_class")
+    learned, of_patches = arguments.learned_tokens, arguments.config.get("no_embed_class")
     if of_patches is None and learned:
         try:
-            sources.find_image_size(count - learned, arguments)
+            find_image_size(count - learned, arguments)
         except CheckpointError as error:
-            size, source, _ = sources.find_image_size(count, arguments)
-            if source == sources.ARRAYS and learned == 1:
+            size, source, _ = find_image_size(count, arguments)
+            if source == ARRAYS and learned == 1:
                 # 25 positions may be 5 x 5 patches, or a class token and 4 x 6
                 raise CheckpointError(
                     f"{error} Or all {count} positions are of patches, none of the class token "

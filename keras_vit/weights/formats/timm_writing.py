@@ -8,7 +8,7 @@ is said by one that has it.
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, like, reasons
+from keras_vit.weights.family import ANY, DIFFERS, like
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, RENAMED, rope_arguments
 from keras_vit.weights.huggingface_images import OF_TIMM, config_of
@@ -73,27 +73,22 @@ class Writer(timm.Timm):
             rows += tables.torch_resnet(timm.BACKBONE + "conv", timm.BACKBONE + "norm", timm.STAGES)
         return rows
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         norms = {n: getattr(v, n) for n in INNER_NORMS}
         norms = [f"{n}={norm!r}" for n, norm in norms.items() if norm not in (None, v.norm)]
         is_map = v.pool == "map" and (v.norm_after_pool or v.norm != "layer_norm")
         wrong_bias = v.patch_bias == (v.pre_norm is not None)
         parts = f"mlp={v.mlp!r}, norm={v.norm!r}, epsilon={v.epsilon}"
-        rows = {
+        row = self.architecture(v)
+        return super().obstacles(model) | {
             f"stem={v.stem}, stem_width={v.stem_width}": v.stem is not None and not _hybrid_of(v),
             f"{', '.join(norms)} beside norm={v.norm!r}": norms,
             f"patch_bias={v.patch_bias} with pre_norm={v.pre_norm!r}": wrong_bias,
             f"pool='map' with norm={v.norm!r}, norm_after_pool={v.norm_after_pool}": is_map,
-            f"block={v.block!r} with {parts}": self.architecture(v) is None,
+            f"block={v.block!r} with {parts}": row is None,
+            f"epsilon={v.epsilon}": row and row[0] != v.epsilon and DIFFERS,
         }
-        return super().not_storable(model) + reasons(rows)
-
-    def not_computable(self, model):
-        v = model.variant
-        row = self.architecture(v)
-        other = reasons({f"epsilon={v.epsilon}": row is None or row[0] != v.epsilon})
-        return other + super().not_computable(model)
 
     def json_files(self, model):
         v, arguments = model.variant, {**self.config_for(model), **self.model_args(model)}
@@ -137,19 +132,18 @@ class VisionTransformerWriter(Writer):
         (1e-6, "vit_base_patch16_rpn_224", PLAIN | {"block": "post_norm"}),
     )
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v, activation = model.variant, _activation(model.variant)
         same = v.mlp == "mlp" or activation == f"gelu_{v.gelu}"
         is_pooled_so = same and v.pool_mlp_dim in (None, v.mlp_dim)
         alone = v.class_token and not v.registers and v.pool == "token" and v.position != "none"
-        rows = {
+        return super().obstacles(model) | {
             f"pool='map' with {activation=}, pool_mlp_dim={v.pool_mlp_dim}": v.pool == "map"
             and not is_pooled_so,
             "a distillation token with other tokens, pooling or positions than DeiT's": (
                 v.distillation and not alone
             ),
         }
-        return super().not_storable(model) + reasons(rows)
 
     def model_args(self, model):
         v = model.variant
@@ -183,17 +177,16 @@ class EvaWriter(Writer):
         (1e-6, "vit_base_patch16_sapiens2", {"norm": "rms_norm", "layer_scale": True}),
     )
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         no_place = v.rotary and rope_arguments(v.rotary)["rope_type"] is None
         beside = v.qk_norm or (v.mlp == "swiglu" and not v.mlp_norm)
-        rows = {
+        return super().obstacles(model) | {
             f"rotary={v.rotary}": no_place,
             f"block='post_norm' with qk_norm={v.qk_norm!r}, mlp={v.mlp!r}": (
                 v.block == "post_norm" and beside
             ),
         }
-        return super().not_storable(model) + reasons(rows)
 
     def model_args(self, model):
         v = model.variant
@@ -221,9 +214,9 @@ class BeitWriter(Writer):
     use_shared_rel_pos_bias"""
     architectures = ((1e-6, "beit_base_patch16_224", {}),)
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         has_bias = model.variant.qkv_bias and model.variant.biases == "all"
-        return super().not_storable(model) + reasons({"a bias of the key": has_bias})
+        return super().obstacles(model) | {"a bias of the key": has_bias}
 
     def model_args(self, model):
         use_fc_norm = model.variant.norm_after_pool

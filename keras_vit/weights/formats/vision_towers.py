@@ -13,16 +13,15 @@ import dataclasses
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, Family, reasons, unsupported
+from keras_vit.weights.family import ANY, Family, unsupported
 from keras_vit.weights.formats import huggingface
-from keras_vit.weights.huggingface_images import class_names_of, preprocessing_of
-from keras_vit.weights.model_arguments import POSITION, UNREPORTED
+from keras_vit.weights.huggingface_images import preprocessing_of
+from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Layout, Table
+from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Layout, Table
 
 BLOCK = "encoder.layers.{i}."
 TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
-ROWS = Layout(2, lambda a: a[None], lambda a: a[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +29,7 @@ class VisionTower(Family):
     """One of these families.
 
     To read, `flat_config` comes before `complete`, which calls `choose_pooling`; to write,
-    `not_storable`, `write`, and in `json_files` `config_for`.
+    `obstacles`, `write`, and in `json_files` `config_for`.
     """
 
     stripped: str = r"^vision_model\."
@@ -55,14 +54,12 @@ class VisionTower(Family):
             arguments["image_size"] = whole = [size - size % side for side in sides]
             beyond = (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
         self.choose_pooling(canonical)
-        choose_gelu(arguments)
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
         processor = contents.processor or {"image_processor_type": self.processor}
         recipe, unsaid = preprocessing_of(processor)
         canonical.set_preprocessing(recipe, unsaid, contents.processor)
         canonical.ignored = (*beyond, *canonical.ignored)
-        canonical.class_names = class_names_of(contents.config, arguments["num_classes"])
 
     def choose_pooling(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
@@ -73,12 +70,12 @@ class VisionTower(Family):
                 arguments.update(pool="mean", pool_mlp_dim=None)
                 canonical.leave_out("pool/")
         elif not arguments["num_classes"]:
-            arguments.assume("pool")
+            arguments.override(CUSTOM, pool=arguments["pool"])
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         sides = {"image_size": model.image_size, "patch_size": model.variant.patch_size}
         oblong = {f"{name}={side}": side[0] != side[1] for name, side in sides.items()}
-        return super().not_storable(model) + reasons(oblong)
+        return super().obstacles(model) | oblong
 
     def write(self, model, arrays):
         beside = model.num_classes or model.variant.projection
@@ -114,11 +111,11 @@ class Clip(VisionTower):
             arrays = {**arrays, "norm/gamma": ones, "norm/beta": 0 * ones}
         return super().write(model, arrays)
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v, count = model.variant, model.num_classes
         fits = (v.pool, v.final_norm) == (("mean", False) if count else ("token", True))
         what = f"pool={v.pool!r}, final_norm={v.final_norm}, num_classes={count}"
-        return super().not_storable(model) + reasons({what: not fits or (count and v.projection)})
+        return super().obstacles(model) | {what: not fits or (count and v.projection)}
 
     def json_files(self, model):
         projection = model.variant.projection
@@ -139,11 +136,11 @@ class Siglip(VisionTower):
             )
         return super().arrays_of(file)
 
-    def not_storable(self, model):
+    def obstacles(self, model):
         v = model.variant
         pools = ("mean",) if model.num_classes else ("map", "mean", None)
         what = f"pool={v.pool!r}, num_classes={model.num_classes}"
-        return super().not_storable(model) + reasons({what: v.pool not in pools})
+        return super().obstacles(model) | {what: v.pool not in pools}
 
 
 # ---- parts
@@ -153,18 +150,6 @@ def is_classifier(canonical):
     """Whether the class of a folder pools as those that classify."""
     named = "ForImageClassification" in str(canonical.arguments.config.get("architectures"))
     return named or "head/kernel" in canonical.arrays
-
-
-def choose_gelu(arguments):
-    """Moves an activation that is a GELU to the field `gelu`; the silu of a gate is its default."""
-    activation, source = arguments["activation"], arguments.source_of("activation")
-    if arguments["mlp"] == "swiglu" and activation == "silu":
-        arguments.override(source, activation=None)
-    elif arguments["mlp"] == "mlp" and activation.startswith("gelu_"):
-        arguments.override(source, UNREPORTED, activation=None)
-        arguments.override(source, gelu=activation.removeprefix("gelu_"))
-    else:
-        arguments.override(source, activation=activation)
 
 
 SHARED = (
@@ -180,7 +165,6 @@ LAYERS = (
     *tables.torch_norm("post_layernorm", "norm"),
     *tables.torch_linear("classifier", "head"),
 )
-SETTINGS = {**huggingface.KEYS, "hidden_act": ("activation", huggingface.ACTIVATIONS)}
 DEFAULTS = {
     "interpolation": "bicubic_no_antialias",
     "activation": "gelu_erf",
@@ -204,7 +188,7 @@ CLIP = Clip(
         *LAYERS,
     ),
     defaults={**DEFAULTS, "activation": "quick_gelu"},
-    config={**SETTINGS, "layer_norm_eps": "epsilon"},
+    config=huggingface.SETTINGS,
     can_store={
         **HOLDS,
         "class_token": (True,),
@@ -229,6 +213,6 @@ SIGLIP = Siglip(
         *LAYERS,
     ),
     defaults={**DEFAULTS, "activation": "gelu_tanh", "gelu": "tanh", "epsilon": 1e-6},
-    config={**SETTINGS, "layer_norm_eps": "epsilon"},
+    config=huggingface.SETTINGS,
     can_store={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
 )
