@@ -110,6 +110,12 @@ class Origin:
         )
 
 
+def origins_in(model):
+    """The `Origin` of each network in a model, once, in the order of its layers."""
+    origins = (getattr(layer, "origin", None) for layer in model._flatten_layers())
+    return list({id(each): each for each in origins if isinstance(each, Origin)}.values())
+
+
 def argument_names(model_class):
     """The names of a model's arguments, without those of its architecture."""
     parameters = inspect.signature(model_class).parameters.values()

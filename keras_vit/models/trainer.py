@@ -11,6 +11,7 @@ import keras
 
 from keras_vit.class_names import check_class_weight, check_classes, check_labels, check_outputs
 from keras_vit.layers import kernels
+from keras_vit.models.origin import origins_in
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.outputs import check_problem, is_of_keras, reading_of_loss
 from keras_vit.preprocessing import Preprocessing
@@ -86,9 +87,7 @@ def compare_images(model, data, training=False, owner=None):
         part = getattr(model, "student", None) or getattr(model, "encoder", None)
         trained = part if isinstance(part, keras.Model) else model
         before = getattr(trained, "preprocessing", None)
-        for layer in trained._flatten_layers():
-            if (origin := getattr(layer, "origin", None)) is None:
-                continue
+        for origin in origins_in(trained):
             if origin.preprocessing == before or (before is None and owner is not trained):
                 origin.preprocessing = given
         trained.preprocessing = given

@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_vit.checks import positive_int
 from keras_vit.models.backbone import backbones, outside
+from keras_vit.models.origin import came_with_weights, origins_in
 from keras_vit.training.freeze import (
     TrainableSummary,
     frozen_paths,
@@ -26,7 +27,9 @@ from keras_vit.weights.save import write_npz
 Model = TypeVar("Model", bound=keras.Model)
 
 _DENSE = (keras.layers.Dense, keras.layers.EinsumDense)
-_RANKS = "lora"  # the entry of an adapter file that is no variable
+_RANKS, _RECORDS = "lora", "records"  # the entries of an adapter file that are no variables
+# What each network says of its images and outputs.
+_RECORDED = ("preprocessing", "reading", "class_names", "label_set")
 
 
 def enable_lora(
@@ -146,7 +149,8 @@ def _without_lora(config):
 def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """Writes what LoRA adds to a model, and all else that is trained, to a small npz file.
 
-    Moving averages, such as those of a BatchNormalization in a user's head, are written, too.
+    Moving averages, such as those of a BatchNormalization in a user's head, are written, too, and
+    what the networks in the model say of images and outputs: `preprocessing`, `reading` and names.
 
     Raises:
         ValueError: the model has no LoRA.
@@ -157,13 +161,17 @@ def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     set_frozen(model, frozen)
     kept = {p: v for p, v in paths(model).items() if v.trainable or p in averages}
     arrays = {path: ops.convert_to_numpy(variable) for path, variable in kept.items()}
-    write_npz(path, {_RANKS: np.array(json.dumps(ranks)), **arrays})
+    configs = [origin.get_config() for origin in origins_in(model)]
+    records = [{name: config[name] for name in _RECORDED} for config in configs]
+    texts = {_RANKS: json.dumps(ranks), _RECORDS: json.dumps(records)}
+    write_npz(path, {**{name: np.array(text) for name, text in texts.items()}, **arrays})
 
 
 def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSummary:
     """Reads a file of `save_lora` into a model with the weights that LoRA was enabled on.
 
-    The model gets LoRA where it has none, and freezes what the saved model had frozen.
+    The model gets LoRA where it has none, freezes what the saved model had frozen, and prepares
+    images and reads outputs as that did.
 
     Raises:
         ValueError: the file is none of `save_lora`, or belongs to another architecture.
@@ -172,6 +180,7 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
     if _RANKS not in arrays:
         raise ValueError(f"Expected a file that save_lora wrote. Received: {str(path)!r}.")
     ranks = json.loads(str(arrays.pop(_RANKS)))
+    records = json.loads(str(arrays.pop(_RECORDS, "[]")))  # earlier versions wrote none
     dense, variables = _dense_layers(model), paths(model)
     shapes = {name: tuple(v.shape) for name, v in variables.items()}
     for name, (rank, _) in ranks.items():
@@ -191,4 +200,8 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
     variables = paths(model)
     for name, value in arrays.items():
         variables[name].assign(value)
+    for origin, record in zip(origins_in(model), records):
+        attributes = came_with_weights(record)[1]
+        for name in _RECORDED:
+            setattr(origin, name, attributes[name])
     return set_frozen(model, set(variables) - set(arrays))

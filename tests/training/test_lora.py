@@ -138,6 +138,24 @@ def test_the_parts_go_through_a_file(tmp_path):
         assert trained(each) == trained(model)
 
 
+def test_the_parts_say_how_images_are_prepared_and_outputs_are_read(tmp_path):
+    model, _ = adapted()
+    model.preprocessing = keras_vit.Preprocessing(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    model.reading, model.class_names = "sigmoid", ("a", "b", "c")
+    training.save_lora(model, tmp_path / "lora.npz")
+    base = tiny_vit(depth=1)
+    around = keras.Model(base.input, keras.layers.Activation("linear")(base.output))
+    for each in (base, around):
+        training.load_lora(each, tmp_path / "lora.npz")
+    assert base.preprocessing == model.preprocessing
+    assert (base.reading, base.class_names) == ("sigmoid", ("a", "b", "c"))
+    before = dict(np.load(tmp_path / "lora.npz"))
+    del before["records"]
+    np.savez(tmp_path / "before.npz", **before)
+    training.load_lora(base, tmp_path / "before.npz")
+    assert base.class_names == ("a", "b", "c")
+
+
 def user_model():
     """A head with moving averages behind a network, as a user builds it of Keras's layers."""
     network = randomize(tiny_vit(depth=1, num_classes=0))
