@@ -22,7 +22,7 @@ from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.mixing import mix
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.reader import Reader, Unreadable
-from keras_vit.data.sources import HELD_OUT, part_of, starts_training
+from keras_vit.data.sources import starts_training
 from keras_vit.models.backbone import image_shape_of
 
 
@@ -119,10 +119,9 @@ def pipeline(
     check_choice("training", training, (None, True, False))
     if split is None:
         split, training = recipe.train_split, training is None or training
-    part, split = part_of(str(split)), str(split)
-    if part in HELD_OUT and not source.has_part(part):
-        # CIFAR's recipes hold out the last training examples, which the test part must not replace.
-        split = (recipe.test_split if part == "test" else recipe.validation_split) or split
+    # CIFAR's recipes hold out the last training examples, which the test part must not replace.
+    own = {"test": recipe.test_split, "validation": recipe.validation_split}
+    split = source.with_own_parts(str(split), own)
     if channels is None:
         channels = image_shape_of(model)[2] or source.channels or 3
     check_choice("channels", channels, (1, 3))

@@ -89,9 +89,14 @@ class Devices(contextlib.AbstractContextManager):
         return array[None]
 
     def close(self):
-        """Ends what `setup` began: from now on there is one device."""
+        """Ends what `setup` began: from now on there is one device, unless there was another."""
         global _current
-        _current = None
+        if _current is self:
+            self.leave()
+            _current = None
+
+    def leave(self):
+        """Undoes what a backend's `make` has done."""
 
     def __exit__(self, *_):
         self.close()

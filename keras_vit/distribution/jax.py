@@ -132,6 +132,5 @@ class JaxDevices(Devices):
     def gather(self, array):
         return np.asarray(multihost_utils.process_allgather(array)).reshape(-1, *array.shape)
 
-    def close(self):
+    def leave(self):
         keras.distribution.set_distribution(None)
-        super().close()

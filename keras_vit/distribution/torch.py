@@ -73,11 +73,10 @@ class TorchDevices(Devices):
         dist.all_gather_object(values, value)
         return values
 
-    def close(self):
+    def leave(self):
         self._callback.on_train_end()
         if dist.is_initialized():
             dist.destroy_process_group()
-        super().close()
 
 
 class TrainTogether(keras.callbacks.Callback):

@@ -148,6 +148,10 @@ def test_the_recipe_says_what_validation_is_where_the_set_does_not():
     assert {split: found.num_examples for split, found in pipelines.items()} == sizes
     assert [pipelines[split].training for split in sizes] == [True, False, False, True]
     assert pipeline(numbered(9), made, "validation").num_examples == 9
+    assert pipeline(data, made, "val + test").num_examples == 5 + 7
+    refuses(r"the recipe takes 'train\[90%:\]'", pipeline, data, made, "validation[:50%]")
+    of_imagenet = recipe(train_split="train", test_split="validation")
+    assert seen(pipeline(data, of_imagenet, "test[3:]")) == list(range(3, 7))
 
 
 PIXELS = np.zeros((3, 4, 4, 3), np.uint8)

@@ -18,6 +18,14 @@ def test_one_device_changes_nothing():
     assert distribution.current().mode == "single"
 
 
+def test_what_another_setup_has_replaced_ends_nothing():
+    first, second = distribution.setup("single"), distribution.setup("single")
+    first.close()
+    assert distribution.current() is second
+    second.close()
+    assert distribution.current() is not second
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
