@@ -99,7 +99,8 @@ def split_axes(rules, path, shape, devices):
     for side, axis in zip(shape, axes):
         if axis == MODEL and side % devices:
             fitting = [n for n in range(1, side + 1) if side % n == 0 and n <= 64]
-            units = f"{side} heads" if "/attention/" in path else f"an axis of {side}"
+            of_heads = re.search("/attention/(query|key|value|out)/", path)
+            units = f"{side} heads" if of_heads else f"an axis of {side}"
             raise ValueError(
                 "The devices that share a model must divide what is split among them. Received: "
                 f"{devices} devices for {path!r} of shape {tuple(shape)}, which has {units}; pass "

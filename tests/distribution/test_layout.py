@@ -108,6 +108,7 @@ def test_where_the_variables_of_later_families_are_cut(name, path, axes, variabl
         ({"a/b": ("model",)}, "a/b", (4, 4), 2, "rule 'a/b' with ('model',) for 'a/b'"),
         ({"a/b": ("model", None)}, "a/b", (6, 4), 4, "4 devices for 'a/b' of shape (6, 4)"),
         (LAYOUT_RULES, "block_0/attention/query/kernel", (8, 3, 4), 2, "which has 3 heads"),
+        (LAYOUT_RULES, "block_0/attention/norm/gamma", (9,), 2, "which has an axis of 9"),
     ],
 )
 def test_what_a_rule_cannot_do_is_told(rules, path, shape, devices, message):
