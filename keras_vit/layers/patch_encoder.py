@@ -9,7 +9,7 @@ from keras_vit.checks import pair, positive_int
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
-from keras_vit.layers.position import PositionEmbedding
+from keras_vit.layers.position import PositionEmbedding, small_normal
 
 
 def patch_projection(width, bias=True, dtype=None):
@@ -75,9 +75,13 @@ class PatchEncoder(Layer):
         """Makes the learned tokens."""
         self.class_token = self.add_tokens("class_token", self.learned_tokens, "zeros")
 
-    def add_tokens(self, name, count, initializer):
+    def add_tokens(self, name, count, initializer=small_normal):
         """Learned tokens, of shape (1, count, width); `None` where there are none."""
-        return self.add_weight((1, count, self.width), initializer, name=name) if count else None
+        if not count:
+            return None
+        # Made here alone, because each draws a seed, on which all later weights depend.
+        initial = initializer() if callable(initializer) else initializer
+        return self.add_weight((1, count, self.width), initial, name=name)
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None

@@ -1,7 +1,5 @@
 """Tokens of later families: registers, a distillation token, a norm of the patches' tokens."""
 
-import functools
-
 import keras
 
 from keras_vit.checks import pair, positive_int
@@ -9,7 +7,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder, patch_projection, prepend
-from keras_vit.layers.position import PositionEmbedding, small_normal
+from keras_vit.layers.position import PositionEmbedding
 
 
 @keras.saving.register_keras_serializable("keras_vit", name="ExtendedPatchEncoder")
@@ -58,9 +56,8 @@ class ExtendedPatchEncoder(PatchEncoder):
     def build_tokens(self):
         of_class, of_distillation, registers = self.counts
         self.class_token = self.add_tokens("class_token", of_class, "zeros")
-        add = functools.partial(self.add_tokens, initializer=small_normal())
-        self.distillation_token = add("distillation_token", of_distillation)
-        self.register_tokens = add("registers", registers)
+        self.distillation_token = self.add_tokens("distillation_token", of_distillation)
+        self.register_tokens = self.add_tokens("registers", registers)
 
     def build(self, input_shape):
         self.norm.build((*input_shape[:-1], self.width))
