@@ -251,3 +251,14 @@ def test_the_number_of_tokens_is_known_after_the_head(representation_size):
 
 def test_no_images_give_no_logits():
     assert tuple(forward(tiny_vit(), images((0, 16, 16, 3))).shape) == (0, 3)
+
+
+@pytest.mark.parametrize("options", [{"remat": True}, {"variable_size": True}])
+def test_what_has_no_weights_changes_no_weights_of_a_seed(options):
+    """Each initializer draws a seed, on which those of all later layers depend."""
+    weights = []
+    for each in ({}, options):
+        keras.utils.set_random_seed(0)
+        weights.append(values(tiny_vit(**each)))
+    plain, other = weights
+    assert all((other[path] == value).all() for path, value in plain.items())
