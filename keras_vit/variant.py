@@ -14,6 +14,7 @@ from keras_vit.extensions import Extensions, check_exclusions
 
 POOLS = ("token", "mean", "token_mean", "map", "probe", "first", None)
 POSITIONS = ("learned_1d", "learned_2d", "sincos_2d", "relative", "relative_2d", "none")
+PLACES = ("input", "every_layer", "shared")
 GELUS = ("tanh", "erf")
 INTERPOLATIONS = (
     "align_corners",
@@ -73,6 +74,7 @@ class Variant(Extensions):
     # - `compared`: weights of another value fit too, so that a report names what differs.
     # - `follows`: its default depends on another field, so that `replace(pool="mean")` also resets
     #   `class_token`.
+    # - `paper`: the network of the paper has parts for these values only.
 
     # Table 1
     width: int = 768
@@ -81,11 +83,11 @@ class Variant(Extensions):
     mlp_dim: int | None = dataclasses.field(default=None, metadata={"follows": "width"})
     patch_size: int | tuple[int, int] = 16
     # Eq. 1 and 4, Table 8
-    pool: str | None = choice("token", POOLS, compared=True)
+    pool: str | None = choice("token", POOLS, compared=True, paper=("token", "mean", "first"))
     class_token: bool | None = choice(None, follows="pool")
     representation_size: int | None = None
     position: str | None = choice("learned_1d", POSITIONS, compared=True)
-    position_at: str | None = choice(None, ("input", "every_layer", "shared"), follows="position")
+    position_at: str | None = choice(None, PLACES, follows="position", paper=("input",))
     # Hybrids, section 3.1
     stem: tuple[int, ...] | None = None
     stem_width: float = 1.0
@@ -93,8 +95,8 @@ class Variant(Extensions):
     stem_folded: bool = False
     # Small changes of later code
     interpolation: str = choice("align_corners", INTERPOLATIONS)
-    registers: int = choice(0)
-    norm_after_pool: bool = choice(False, compared=True)
+    registers: int = choice(0, paper=(0,))
+    norm_after_pool: bool = choice(False, compared=True, paper=(False,))
     gelu: str = choice("tanh", GELUS, compared=True)
     qkv_bias: bool = choice(True)
     epsilon: float = choice(1e-6, compared=True)
@@ -137,10 +139,10 @@ class Variant(Extensions):
 
     @property
     def is_extended(self):
-        """Whether the architecture has parts that the paper has not, of `ExtendedNetwork`."""
-        is_read_otherwise = self.norm_after_pool or self.pool not in ("token", "first", "mean")
-        has_other_tokens = self.registers or self.has_positions_in_blocks
-        return bool(self.extensions != Extensions() or has_other_tokens or is_read_otherwise)
+        """Whether a field has a value for which only `ExtendedNetwork` has the parts."""
+        fields = (field for field in dataclasses.fields(self) if field.metadata.get("paper"))
+        is_other = any(getattr(self, each.name) not in each.metadata["paper"] for each in fields)
+        return is_other or self.extensions != Extensions()
 
     @property
     def learned_tokens(self):

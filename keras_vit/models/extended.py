@@ -13,6 +13,7 @@ from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.layers.head import linear_map, pre_logits
+from keras_vit.layers.layer import Identity
 from keras_vit.layers.norm import NORMS
 from keras_vit.models.vit import Network
 from keras_vit.text import brief
@@ -32,36 +33,17 @@ class ExtendedNetwork(Network):
     token_merging: int | Sequence[int] = 0
 
     def __call__(self, images):
-        patches = self.cut(self.stem(images))
-        x, size = self.encode(self.embed(patches), patches)
-        return self.read_out(x, size)
-
-    def cut(self, x):
-        sizes = {"layer": ResizablePatches, "keep_grid": True} if self.variable_size else {}
-        return super().cut(x, **sizes)
-
-    def embed(self, patches):
         v = self.variant
-        return super().embed(
-            patches,
-            layers.ExtendedPatchEncoder,
-            registers=v.registers,
-            distillation=v.distillation,
-            bias=v.patch_bias,
-            norm=v.patch_norm,
-            epsilon=v.epsilon,
-        )
-
-    def encode(self, x, patches):
-        """The tokens after the last block, and the patches that each stands for (`None`: one)."""
-        v, positions, size = self.variant, self.position_layers(), None
-        rotations = {each: each(patches) for each in positions} if v.rotary else {}
+        patches = self.cut(self.stem(images))
+        x, positions = self.embed(patches), self.position_layers()
+        rotations = {layer: layer(patches) for layer in positions} if v.rotary else {}
         if self.patch_dropout:
             options = {"dtype": self.dtype, "name": "patch_dropout"}
             drop = layers.PatchDropout(self.patch_dropout, v.learned_tokens, **options)
             x, *kept = drop([x, *rotations.values()]) if rotations else [drop(x)]
             rotations = dict(zip(rotations, kept))
         x = NORMS[v.pre_norm](v.epsilon, dtype=self.dtype, name="pre_norm")(x)
+        size = None  # the patches that each token stands for: one, until tokens are merged
         argument, merged = position_argument(v), merged_tokens(v, self.token_merging)
         for i, position in enumerate(positions):
             if merged[i] or size is not None:
@@ -70,30 +52,49 @@ class ExtendedNetwork(Network):
                 attended = rotations[position] if v.rotary else position(x)
                 x = self.block(i)(x, **{argument: attended})
             else:
-                x = self.block(i)(x if position is None else position(x))
-        return x, size
+                x = self.block(i)(position(x))
+        return self.read_out(x, size)
+
+    def cut(self, x):
+        if not self.variable_size:
+            return super().cut(x)
+        v = self.variant
+        options = {"drop_incomplete": v.stem is not None, "dtype": self.dtype, "name": "patches"}
+        return ResizablePatches(v.patch_size, keep_grid=True, **options)(x)
+
+    def embed(self, patches):
+        v = self.variant
+        encoder = layers.ExtendedPatchEncoder(
+            **self.encoder_arguments(),
+            registers=v.registers,
+            distillation=v.distillation,
+            bias=v.patch_bias,
+            norm=v.patch_norm,
+            epsilon=v.epsilon,
+        )
+        return encoder(patches)
 
     def block(self, i):
-        """Block `i`: one of the paper's, unless the variant has extensions."""
-        v = self.variant
+        v, arguments = self.variant, self.block_arguments(i)
         if v.extensions == Extensions() and not v.is_relative:
-            paper = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
-            return super().block(i, paper)
-        along = {"grid": self.grid, "axis": ("row", "column")[i % 2]} if v.block == "axial" else {}
-        extended = (REMAT_BLOCKS if self.remat else BLOCKS)[v.block]
-        return super().block(i, extended, extensions=v.extensions, **along)
+            block = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
+            return block(**arguments)
+        if v.block == "axial":
+            arguments |= {"grid": self.grid, "axis": ("row", "column")[i % 2]}
+        block = (REMAT_BLOCKS if self.remat else BLOCKS)[v.block]
+        return block(**arguments, extensions=v.extensions)
 
     def merging_block(self, i, merged=0):
         """Block `i`, which takes tokens and their sizes and joins some of them."""
         v = self.variant
         options = {"extensions": v.extensions, "merged": merged, "protected": v.learned_tokens}
-        return super().block(i, MERGING_BLOCKS[v.block], **options)
+        return MERGING_BLOCKS[v.block](**self.block_arguments(i), **options)
 
     def position_layers(self):
-        """The position layer before each block: none, its own, or the one that all share."""
+        """The position layer of each block: none, its own, or the one that all share."""
         v = self.variant
         if not v.rotary and not v.has_positions_in_blocks:
-            return [None] * v.block_layers
+            return [Identity()] * v.block_layers
         is_shared = not v.rotary.learned if v.rotary else v.position_at == "shared"
         if is_shared:
             return [self.position_layer()] * v.block_layers
@@ -108,11 +109,10 @@ class ExtendedNetwork(Network):
             return layers.RotaryPosition(v.rotary, heads, grid=self.grid, **options)
         if v.position == "relative":
             return layers.RelativePosition(heads, **options)
-        options["class_token"] = v.class_token
         if v.position == "relative_2d":
-            return layers.RelativePosition2D(heads, self.grid, **options)
+            return layers.RelativePosition2D(heads, self.grid, class_token=v.class_token, **options)
+        options |= {"class_token": v.class_token, "interpolation": v.interpolation}
         options |= {"registers": v.learned_tokens - int(v.class_token)}
-        options |= {"interpolation": v.interpolation}
         return layers.PositionEmbedding(v.position, self.grid, **options)
 
     def read_out(self, tokens, size=None):

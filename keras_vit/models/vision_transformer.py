@@ -111,17 +111,15 @@ class VisionTransformer(Classifier):
             options=rates | methods,
         )
         check_options(v, origin.options)
-        arguments = {
-            "variant": v,
-            "grid": v.grid(origin.image_size),
-            "num_classes": origin.num_classes,
-            "head_bias": head_bias,
-            "dtype": origin.dtype_policy,
-        }
-        if v.is_extended or any(methods.values()):
-            network = ExtendedNetwork(**arguments, **rates, **methods)
-        else:  # that of the paper
-            network = Network(**arguments, **rates)
+        is_extended = v.is_extended or any(methods.values())
+        network = (ExtendedNetwork if is_extended else Network)(
+            v,
+            grid=v.grid(origin.image_size),
+            num_classes=origin.num_classes,
+            head_bias=head_bias,
+            dtype=origin.dtype_policy,
+            **(origin.options if is_extended else rates),
+        )
         images = origin.image_input(any_size=variable_size)
         super().__init__(images, network(images), origin=origin, name=name)
 

@@ -16,9 +16,7 @@ class Network:
         logits = Network(get_variant("B/16"), grid=(14, 14))(keras.Input((224, 224, 3)))
 
     `keras_vit.VisionTransformer` is the Keras model of these logits. Parts that are not in the
-    paper, such as blocks of later families, are in the subclass
-    `keras_vit.models.extended.ExtendedNetwork`: it hands other classes of a `layer`, and the
-    `others` of their arguments, to the methods here.
+    paper, such as blocks of later families, are in a subclass of it, in `models/extended.py`.
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     without classes (batch, representation_size or width).
@@ -41,9 +39,9 @@ class Network:
     dtype: Any = None
 
     def __call__(self, images):
-        patches = self.cut(self.stem(images))
-        x = self.embed(patches)  # Eq. 1
-        x = self.encode(x)  # Eq. 2 and 3, L times
+        x = self.embed(self.cut(self.stem(images)))  # Eq. 1
+        for i in range(self.variant.depth):
+            x = self.block(i)(x)  # Eq. 2 and 3
         return self.read_out(x)  # Eq. 4
 
     def stem(self, images):
@@ -54,50 +52,49 @@ class Network:
         options = {"numerics": v.stem_numerics, "folded": v.stem_folded, "dtype": self.dtype}
         return resnet_stages(images, v.stem, version="v1", width=v.stem_width, **options)
 
-    def cut(self, x, layer=Patches, **others):
+    def cut(self, x):
         """x_p: images, or feature maps, as sequences of patches."""
-        size, is_hybrid = self.variant.patch_size, self.variant.stem is not None
-        options = {"drop_incomplete": is_hybrid, "dtype": self.dtype, "name": "patches"}
-        return layer(size, **options, **others)(x)
+        v = self.variant
+        options = {"drop_incomplete": v.stem is not None, "dtype": self.dtype, "name": "patches"}
+        return Patches(v.patch_size, **options)(x)
 
-    def embed(self, patches, layer=PatchEncoder, **others):
+    def embed(self, patches):
         """Eq. 1: the tokens z_0."""
-        v = self.variant
-        encoder = layer(
-            v.width,
-            self.grid,
-            class_token=v.class_token,
-            position=v.position if v.position_at == "input" else "none",
-            interpolation=v.interpolation,
-            dropout=self.dropout,
-            dtype=self.dtype,
-            name="patch_encoder",
-            **others,
-        )
-        return encoder(patches)
+        return PatchEncoder(**self.encoder_arguments())(patches)
 
-    def encode(self, x):
-        """Eq. 2 and 3, L times: the tokens z_L."""
-        for i in range(self.variant.depth):
-            x = self.block(i)(x)
-        return x
-
-    def block(self, i, layer=TransformerBlock, **others):
-        """Block `i`, a new layer; stochastic depth grows from 0 at the first block."""
+    def encoder_arguments(self):
+        """Those of the layer of `embed`."""
         v = self.variant
-        return layer(
-            v.num_heads,
-            v.mlp_dim,
-            gelu=v.gelu,
-            qkv_bias=v.qkv_bias,
-            epsilon=v.epsilon,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            stochastic_depth=self.stochastic_depth * i / max(v.block_layers - 1, 1),
-            dtype=self.dtype,
-            name=f"block_{i}",
-            **others,
-        )
+        return {
+            "width": v.width,
+            "grid": self.grid,
+            "class_token": v.class_token,
+            "position": v.position if v.position_at == "input" else "none",
+            "interpolation": v.interpolation,
+            "dropout": self.dropout,
+            "dtype": self.dtype,
+            "name": "patch_encoder",
+        }
+
+    def block(self, i):
+        """Block `i`, a new layer."""
+        return TransformerBlock(**self.block_arguments(i))
+
+    def block_arguments(self, i):
+        """Those of block `i`; stochastic depth grows from 0 at the first block."""
+        v = self.variant
+        return {
+            "num_heads": v.num_heads,
+            "mlp_dim": v.mlp_dim,
+            "gelu": v.gelu,
+            "qkv_bias": v.qkv_bias,
+            "epsilon": v.epsilon,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "stochastic_depth": self.stochastic_depth * i / max(v.block_layers - 1, 1),
+            "dtype": self.dtype,
+            "name": f"block_{i}",
+        }
 
     def read_out(self, x):
         """Eq. 4, the hidden layer of a pre-training head, and the head (section 3.1)."""
