@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_vit.checks import positive_float
 from keras_vit.layers import kernels
-from keras_vit.layers.layer import Identity, Layer
+from keras_vit.layers.layer import Layer
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -34,7 +34,3 @@ class LayerNorm(Layer):
         x = ops.cast(inputs, "float64") if self.compute_dtype == "float64" else inputs
         outputs = kernels.layer_norm(x, self.gamma, self.beta, self.epsilon)
         return ops.cast(outputs, self.compute_dtype)
-
-
-# Names of `keras_vit.Variant`, to which `extensions` adds; `None` where there is no norm.
-NORMS = {"layer_norm": LayerNorm, None: Identity}

@@ -9,12 +9,12 @@ from keras_vit import layers
 from keras_vit.checks import rate
 from keras_vit.extensions import Extensions
 from keras_vit.layers.extensions.blocks import BLOCKS
+from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.layers.head import linear_map, pre_logits
 from keras_vit.layers.layer import Identity
-from keras_vit.layers.norm import NORMS
 from keras_vit.models.vit import Network
 from keras_vit.text import brief
 

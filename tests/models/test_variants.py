@@ -20,9 +20,10 @@ from keras_vit import (
 )
 from keras_vit.checks import marked
 from keras_vit.families import FAMILIES
-from keras_vit.layers import kernels, norm
+from keras_vit.layers import kernels
 from keras_vit.layers.extensions.blocks import BLOCKS
 from keras_vit.layers.extensions.mlp import MLPS
+from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from tests.support import ORACLES, canonical_arrays, without_values
 
@@ -279,7 +280,7 @@ def test_each_choice_of_later_families_is_a_name_of_a_table(name):
 
 
 def test_the_tables_of_layers_have_the_names_of_the_variants():
-    assert {None, *extensions.NORMS} == set(norm.NORMS)
+    assert {None, *extensions.NORMS} == set(NORMS)
     assert set(extensions.MLPS) == set(MLPS)
     assert set(extensions.ACTIVATIONS) == set(kernels.ACTIVATIONS)
     assert set(extensions.BLOCKS) == set(BLOCKS) == set(REMAT_BLOCKS)

@@ -6,7 +6,7 @@ from keras import ops
 from keras_vit.checks import check_choice, pair
 from keras_vit.extensions import get_extensions
 from keras_vit.layers import kernels
-from keras_vit.layers.norm import NORMS
+from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.relative import RelativeAttention
 
 

@@ -8,9 +8,8 @@ from keras_vit.extensions import get_extensions
 from keras_vit.layers.dropout import Dropout, StochasticDepth
 from keras_vit.layers.extensions.attention import AxialAttention, ExtendedAttention
 from keras_vit.layers.extensions.mlp import MLPS
-from keras_vit.layers.extensions.norm import LayerScale
+from keras_vit.layers.extensions.norm import NORMS, LayerScale
 from keras_vit.layers.layer import Identity, Layer
-from keras_vit.layers.norm import NORMS
 from keras_vit.layers.transformer_block import TransformerBlock
 
 

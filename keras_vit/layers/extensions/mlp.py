@@ -4,8 +4,8 @@ import keras
 
 from keras_vit.extensions import get_extensions
 from keras_vit.layers import kernels
+from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.mlp import MLP
-from keras_vit.layers.norm import NORMS
 
 
 @keras.saving.register_keras_serializable("keras_vit")

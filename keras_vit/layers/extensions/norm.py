@@ -5,8 +5,8 @@ from keras import ops
 
 from keras_vit.checks import positive_float
 from keras_vit.layers import kernels
-from keras_vit.layers.layer import Layer
-from keras_vit.layers.norm import NORMS, LayerNorm
+from keras_vit.layers.layer import Identity, Layer
+from keras_vit.layers.norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -50,4 +50,5 @@ class LayerScale(Layer):
         return inputs * self.gamma
 
 
-NORMS["rms_norm"] = RMSNorm
+# Names of `keras_vit.Extensions.norm`; `None` where there is no norm.
+NORMS = {"layer_norm": LayerNorm, "rms_norm": RMSNorm, None: Identity}

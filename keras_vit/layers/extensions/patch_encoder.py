@@ -4,8 +4,8 @@ import keras
 
 from keras_vit.checks import pair, positive_int
 from keras_vit.layers.dropout import Dropout
+from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.norm import NORMS
 from keras_vit.layers.patch_encoder import PatchEncoder, patch_projection, prepend
 from keras_vit.layers.position import PositionEmbedding
 
