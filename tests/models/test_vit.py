@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit import VisionTransformer, get_variant
-from keras_vit.layers import Patches
+from keras_vit import Variant, VisionTransformer, get_variant
+from keras_vit.layers import Patches, TokenPool
 from keras_vit.models.extended import ExtendedNetwork
 from keras_vit.models.vit import Network
 from tests import definitions
@@ -60,6 +60,15 @@ def test_the_extended_network_without_an_extension_is_the_plain_one(options):
     (names, logits), (other_names, others) = outputs
     assert names == other_names == [layer.name for layer in VisionTransformer(v, 16).layers[1:]]
     np.testing.assert_array_equal(logits, others)
+
+
+def test_a_variant_knows_whether_the_paper_has_all_its_parts():
+    of_paper = ({"pool": pool, "class_token": False} for pool in set(TokenPool.pools) - {"token"})
+    of_paper = ({}, *of_paper, {"position": "sincos_2d", "gelu": "erf"}, {"stem": (1,)})
+    assert not any(Variant(**fields).is_extended for fields in of_paper)
+    other = ({"registers": 1}, {"norm_after_pool": True}, {"pool": "map"}, {"final_norm": False})
+    other += ({"position": "relative"}, {"position_at": "shared"}, {"layer_scale": 1.0})
+    assert all(Variant(**fields).is_extended for fields in other)
 
 
 # options of a model of 2 x 2 patches and width 8, and the shape that it gives for 4 images
