@@ -17,48 +17,24 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.formats import google
+from tests.arrays import (  # noqa: F401 - for those that import all from here
+    ORACLES,
+    assert_close,
+    assert_same,
+    dtype_of,
+    images,
+    largest,
+    read_arrays,
+    to_numpy,
+    values,
+)
 
 ROOT = pathlib.Path(__file__).parent.parent
-ORACLES = ROOT / "tests" / "oracles"
 BACKEND = keras.backend.backend()
 BACKENDS = [name for name in ("jax", "tensorflow", "torch") if importlib.util.find_spec(name)]
 # For tests that PyTorch runs in milliseconds and the others compile for seconds.
 runs = pytest.mark.skipif(False, reason="none")
 slow_unless_torch = runs if BACKEND == "torch" else pytest.mark.slow
-
-
-def to_numpy(x):
-    """Any tensor as an array; bfloat16, which NumPy does not have, as float32."""
-    if dtype_of(x) == "bfloat16":
-        x = keras.ops.cast(x, "float32")
-    return np.asarray(keras.ops.convert_to_numpy(x))
-
-
-def dtype_of(x):
-    return keras.backend.standardize_dtype(x.dtype)
-
-
-def assert_close(actual, expected, tolerance):
-    """Every value within `tolerance`, absolutely; shapes equal."""
-    np.testing.assert_allclose(to_numpy(actual), to_numpy(expected), rtol=0, atol=tolerance)
-
-
-def assert_same(ones, others):
-    """Equal arrays or variables in two sequences, or in two dicts of the same names."""
-    if isinstance(ones, dict):
-        assert ones.keys() == others.keys()
-        ones, others = ones.values(), [others[name] for name in ones]
-    for one, other in zip(ones, others, strict=True):
-        np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
-
-
-def largest(x):
-    return float(np.max(np.abs(to_numpy(x))))
-
-
-def values(layer):
-    """Path of a variable below `layer` -> its value, for a layer or a model."""
-    return {v.path.removeprefix(f"{layer.name}/"): to_numpy(v) for v in layer.weights}
 
 
 def randomize(layer, seed=0):
@@ -221,11 +197,6 @@ def tiny_bit(**options):
     )
 
 
-def images(shape=(4, 16, 16, 3), seed=0):
-    """Random images in [-1, 1]."""
-    return np.random.default_rng(seed).uniform(-1, 1, shape).astype("float32")
-
-
 @dataclasses.dataclass(frozen=True)
 class OracleCase:
     """A checkpoint, and what the authors' code computes with it."""
@@ -278,11 +249,6 @@ def oracle_cases(family):
     folders = sorted(path.parent for path in (ORACLES / family).glob("*/io.npz"))
     assert folders, f"no oracle in {family}"
     return [OracleCase(folder) for folder in folders]
-
-
-def read_arrays(path):
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}
 
 
 def canonical_arrays(file):

@@ -7,18 +7,8 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import ExtendedBlock, RematExtendedBlock
-from tests.support import (
-    BACKEND,
-    assert_close,
-    forward,
-    gradients,
-    images,
-    largest,
-    randomize,
-    tiny_vit,
-    to_numpy,
-    values,
-)
+from tests.arrays import assert_close, images, largest, to_numpy, values
+from tests.support import BACKEND, forward, gradients, randomize, tiny_vit
 
 X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
 

@@ -13,21 +13,10 @@ from keras_vit.layers.extensions.token_merging import MergingBlock, MergingPostN
 from keras_vit.models.bit import GlobalMean
 from keras_vit.training.masked_decoder import MaskedDecoder
 from tests import harness
+from tests.arrays import assert_close, dtype_of, largest, to_numpy, values
 from tests.harness import NO_GRADIENT, TOKENS, Case
 from tests.layers import extension_cases, resnet_cases
-from tests.support import (
-    BACKEND,
-    assert_close,
-    dtype_of,
-    forward,
-    gradients,
-    largest,
-    precision,
-    randomize,
-    slow_unless_torch,
-    to_numpy,
-    values,
-)
+from tests.support import BACKEND, forward, gradients, precision, randomize, slow_unless_torch
 
 CASES = harness.CASES + resnet_cases.CASES + extension_cases.CASES
 BLOCK = {"num_heads": 2, "mlp_dim": 12}

@@ -202,7 +202,7 @@ def test_the_gradient_of_gelu_ends_in_a_step(approximate):
 
 
 def test_attention_takes_scores_that_overflow_an_exponential():
-    q, k, v = normal(1, 4, 1, 2), normal(1, 4, 1, 2), normal(1, 4, 1, 2)
+    q, k, v = (normal(1, 4, 1, 2) for _ in range(3))
     found = outputs_and_gradients(kernels.attention, [1e4 * q, k, v], "float32")
     assert all(np.isfinite(x).all() for x in found)
 

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import ExtendedTokenPool, TokenPool
-from tests.support import (
-    assert_close,
-    forward,
-    images,
-    tiny_vit,
-    to_numpy,
-)
+from tests.support import assert_close, forward, images, refuses, tiny_vit, to_numpy
 
 X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
 
@@ -35,9 +29,7 @@ def test_the_mean_of_many_bfloat16_tokens():
 
 @pytest.mark.parametrize("pool, class_token", [("max", True), (None, True), ("map", False)])
 def test_pools_that_do_not_exist(pool, class_token):
-    message = f"Received: pool={pool!r}"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        TokenPool(pool, class_token)
+    refuses(re.escape(f"Received: pool={pool!r}"), TokenPool, pool, class_token)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def test_attention_kernels_are_xavier_uniform_as_matrices(fresh, name):
     np.testing.assert_array_equal(fresh[f"block_0/attention/{name}/bias"], 0)
 
 
-def test_mlp(fresh):
+def test_mlp_and_pre_logits(fresh):
+    assert_xavier_uniform(fresh["pre_logits/kernel"], WIDTH, 48)
     assert_xavier_uniform(fresh["block_0/mlp/dense_1/kernel"], WIDTH, 4 * WIDTH)
     assert_xavier_uniform(fresh["block_0/mlp/dense_2/kernel"], 4 * WIDTH, WIDTH)
     biases = [fresh[f"block_0/mlp/dense_{i}/bias"] for i in (1, 2)]
@@ -46,16 +47,13 @@ def test_patch_projection_is_lecun_normal(fresh):
     kernel = fresh["patch_encoder/projection/kernel"]
     assert kernel.shape == (PATCH_VALUES, WIDTH)
     assert kernel.std() == pytest.approx(1 / np.sqrt(PATCH_VALUES), rel=0.03)
-    np.testing.assert_array_equal(fresh["patch_encoder/projection/bias"], 0)
 
 
 def test_zeros(fresh):
-    for name in ("patch_encoder/class_token", "head/kernel", "head/bias", "pre_logits/bias"):
+    for name in ("patch_encoder/class_token", "patch_encoder/projection/bias", "pre_logits/bias"):
         np.testing.assert_array_equal(fresh[name], 0)
-
-
-def test_pre_logits(fresh):
-    assert_xavier_uniform(fresh["pre_logits/kernel"], WIDTH, 48)
+    for name in ("head/kernel", "head/bias"):
+        np.testing.assert_array_equal(fresh[name], 0)
 
 
 def test_norms(model, fresh):
@@ -80,13 +78,11 @@ def test_attention_pooling():
     assert_xavier_uniform(fresh["attention/out/kernel"], WIDTH, WIDTH)
 
 
+EVERY_LAYER = {"position": "learned_1d", "position_at": "every_layer"}
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"position": "learned_2d"},
-        {"position": "learned_1d", "position_at": "every_layer"},
-        {"position": "relative"},
-    ],
+    "options", [{"position": "learned_2d"}, EVERY_LAYER, {"position": "relative"}]
 )
 def test_no_two_random_variables_start_equal(options):
     """Rows and columns, or the positions of two blocks, must not begin as copies."""

@@ -11,19 +11,8 @@ from keras_vit.layers.kernels import rotate
 from keras_vit.layers.position import sincos_2d
 from keras_vit.layers.relative import distance_bias
 from tests import definitions
-from tests.support import (
-    BACKEND,
-    ORACLES,
-    assert_close,
-    forward,
-    images,
-    randomize,
-    read_arrays,
-    refuses,
-    tiny_vit,
-    to_numpy,
-    values,
-)
+from tests.arrays import assert_close, images, read_arrays, to_numpy, values
+from tests.support import BACKEND, ORACLES, forward, randomize, refuses, tiny_vit
 
 SINCOS = read_arrays(ORACLES / "big_vision_vit" / "sincos2d.npz")
 

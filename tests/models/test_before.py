@@ -12,7 +12,7 @@ NAMES = sorted(path.stem for path in BEFORE.glob("*.keras"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_of_before_computes_what_it_did(name, tmp_path):
+def test_a_file_of_before_computes_what_it_did(name, reopened):
     outputs = np.load(BEFORE / "outputs.npz")
     model = keras.saving.load_model(BEFORE / f"{name}.keras")
     assert name.startswith("own") or isinstance(model, (BiT, VisionTransformer))
@@ -20,8 +20,7 @@ def test_a_file_of_before_computes_what_it_did(name, tmp_path):
     expected, scale = outputs[name], np.abs(outputs[name]).max()
     assert np.abs(to_numpy(model(outputs["images"])) - expected).max() < tolerance * scale
     # What is written now opens too.
-    model.save(tmp_path / "again.keras")
-    again = keras.saving.load_model(tmp_path / "again.keras")
+    again = reopened(model)
     assert [w.path for w in again.weights] == [w.path for w in model.weights]
     once, twice = to_numpy(model(outputs["images"])), to_numpy(again(outputs["images"]))
     np.testing.assert_array_equal(twice, once)

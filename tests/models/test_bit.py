@@ -11,22 +11,11 @@ from keras_vit import builders
 from keras_vit.layers.resnet import StdConv2D
 from keras_vit.models.bit import BIT_VARIANTS, BiT, BiTVariant, get_bit_variant
 from keras_vit.preprocessing import BIT, Preprocessing
+from tests.arrays import assert_close, dtype_of, images, largest, to_numpy
 from tests.definitions import below
 from tests.layers.resnet_cases import bottleneck, group_norm, relu, root
-from tests.support import (
-    BACKEND,
-    assert_close,
-    dtype_of,
-    forward,
-    images,
-    largest,
-    precision,
-    randomize,
-    refuses,
-    tiny_bit,
-    to_numpy,
-    without_values,
-)
+from tests.models.test_variants import parameters
+from tests.support import BACKEND, forward, precision, randomize, refuses, tiny_bit
 
 # Of the authors' code, for 1000 and 21843 classes and for no head; those of R50x2, R152x1 and
 # R200x3 are of timm's ResNetV2.
@@ -41,16 +30,6 @@ COUNTS = {
     "R152x4": (936533224, 1107299923, 928340224),
     "R200x3": (568633000, 568633000 + (6144 + 1) * 20843, 568633000 - (6144 + 1) * 1000),
 }
-
-
-@pytest.fixture
-def no_memory():
-    with without_values():
-        yield
-
-
-def parameters(layer):
-    return sum(int(np.prod(v.shape)) for v in layer.weights)
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -167,33 +146,19 @@ def test_features_without_a_head():
     assert tuple(forward(model, images()).shape) == (4, 256)
 
 
-def test_a_fresh_head_is_zero():
-    np.testing.assert_array_equal(to_numpy(forward(tiny_bit(), images())), np.zeros((4, 3)))
-
-
-def test_facts_of_a_fresh_model():
+def test_a_fresh_model_has_a_head_of_zeros_and_its_facts():
     model = tiny_bit()
+    assert_close(forward(model, images()), np.zeros((4, 3)), 0)
     assert (model.preprocessing, model.class_names, model.label_set) == (BIT, None, None)
     assert (model.image_size, model.channels, model.num_classes) == ((16, 16), 3, 3)
 
 
-OPTIONS = [
-    {},
-    {
-        "image_size": (16, 24),
-        "channels": 1,
-        "num_classes": 7,
-        "version": "v1",
-        "numerics": "google",
-        "blocks": (2, 1),
-        "name": "everything",
-        "dtype": "mixed_bfloat16",
-    },
-    {"num_classes": 0, "numerics": "bit_paper"},
-]
+EVERYTHING = {"image_size": (16, 24), "channels": 1, "num_classes": 7, "version": "v1"}
+EVERYTHING |= {"numerics": "google", "blocks": (2, 1), "name": "everything"}
+EVERYTHING |= {"dtype": "mixed_bfloat16"}
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", [{}, EVERYTHING, {"num_classes": 0, "numerics": "bit_paper"}])
 def test_config_round_trip(options):
     model = tiny_bit(**options)
     model.preprocessing = Preprocessing(crop_fraction=0.875, resize="shortest")
@@ -207,9 +172,8 @@ def test_config_round_trip(options):
     assert (twin.variant, twin.preprocessing) == (model.variant, model.preprocessing)
     assert (twin.class_names, twin.label_set) == (model.class_names, model.label_set)
     assert twin.weights_from == "BiT-M-R50x1"
-    assert [(v.path, v.shape, v.trainable) for v in twin.weights] == [
-        (v.path, v.shape, v.trainable) for v in model.weights
-    ]
+    theirs, ours = ([(v.path, v.shape, v.trainable) for v in m.weights] for m in (twin, model))
+    assert theirs == ours
     assert not twin.get_layer("root").trainable
     for name in set(options) - {"dtype"}:
         assert model.get_config()[name] == options[name], name
@@ -217,9 +181,8 @@ def test_config_round_trip(options):
 
 def test_one_step_of_training():
     model = tiny_bit(blocks=(1,))
-    model.compile(
-        keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss)
     labels = np.arange(4) % 3
     before = model.evaluate(images(), labels, verbose=0)
     assert before == pytest.approx(np.log(3), abs=1e-5)
@@ -237,23 +200,15 @@ WRONG_IMAGES = {
 MESSAGE = r"takes images of shape \('batch', 'height', 'width', 3\), channels last. Received: shape"
 
 
-def compiled():
-    model = tiny_bit()
-    model.compile("sgd", "mse")
-    return model
-
-
 @pytest.mark.parametrize("shape", WRONG_IMAGES.values(), ids=WRONG_IMAGES)
 def test_wrong_images(shape):
-    x, model = np.zeros(shape, "float32"), compiled()
-    calls = [lambda: model(x), lambda: model(keras.Input(shape[1:]))]
+    x, model = np.zeros(shape, "float32"), tiny_bit()
+    model.compile("sgd", "mse")
+    refuses(MESSAGE, model, x)
+    refuses(MESSAGE, model, keras.Input(shape[1:]))
     if len(shape) == 4:
-        calls += [
-            lambda: model.fit(x, np.zeros((2, 3)), verbose=0),
-            lambda: model.predict(x, verbose=0),
-        ]
-    for call in calls:
-        refuses(MESSAGE, call)
+        refuses(MESSAGE, model.fit, x, np.zeros((2, 3)), verbose=0)
+        refuses(MESSAGE, model.predict, x, verbose=0)
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="the other backends know every shape")

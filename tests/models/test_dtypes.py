@@ -7,19 +7,9 @@ import numpy as np
 import pytest
 
 from keras_vit import NaFlexVisionTransformer, VisionTransformer
-from tests.models.test_serialization import assert_same, facts_of
-from tests.support import (
-    assert_close,
-    dtype_of,
-    forward,
-    images,
-    largest,
-    randomize,
-    slow_unless_torch,
-    tiny_bit,
-    tiny_vit,
-    to_numpy,
-)
+from tests.arrays import assert_close, dtype_of, images, largest, to_numpy
+from tests.models.test_serialization import assert_unchanged, facts_of
+from tests.support import forward, randomize, slow_unless_torch, tiny_bit, tiny_vit
 
 HYBRID = {"stem": (1,), "stem_width": 0.5, "patch_size": 2, "pool": "mean"}
 
@@ -58,7 +48,7 @@ POLICY_MAPS = {  # a default, the policies of some layers, and the compute dtype
 
 
 @pytest.mark.parametrize("name", POLICY_MAPS)
-def test_a_model_under_a_map_of_policies(name, tmp_path):
+def test_a_model_under_a_map_of_policies(name, reopened):
     """It describes itself, is saved, opened and cloned, and leaves the map of the user alone."""
     default, some, of_head = POLICY_MAPS[name]
     policies = keras.dtype_policies.DTypePolicyMap(default, dict(some))
@@ -73,12 +63,11 @@ def test_a_model_under_a_map_of_policies(name, tmp_path):
     model.summary(print_fn=len)
 
     copy = VisionTransformer.from_config(json.loads(json.dumps(model.get_config())))
-    model.save(tmp_path / "model.keras")
     for twin in (copy, keras.models.clone_model(model)):
         twin.set_weights(model.get_weights())
         np.testing.assert_array_equal(to_numpy(forward(twin, images())), expected)
         assert facts_of(twin) == facts_of(model)
-    assert_same(keras.saving.load_model(tmp_path / "model.keras"), model)
+    assert_unchanged(reopened(model), model)
     assert {path: policies[path].name for path in policies} == {
         path: policy.name for path, policy in some.items()
     }
@@ -86,12 +75,11 @@ def test_a_model_under_a_map_of_policies(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-def test_a_model_under_a_map_of_policies_is_quantised(tmp_path):
+def test_a_model_under_a_map_of_policies_is_quantised(reopened):
     model = randomize(tiny_vit(depth=1, dtype=keras.dtype_policies.DTypePolicyMap("float32")))
     model.quantize("int8", filters="query|head")
     assert model.get_config()["changed_layers"].keys() == {"block_0/attention/query", "head"}
-    model.save(tmp_path / "model.keras")
-    assert_same(keras.saving.load_model(tmp_path / "model.keras"), model)
+    assert_unchanged(reopened(model), model)
 
 
 @slow_unless_torch

@@ -5,7 +5,7 @@ import pytest
 
 import keras_vit
 from tests.models.test_features import naflex
-from tests.support import tiny_bit, tiny_vit
+from tests.support import refuses, tiny_bit, tiny_vit
 
 pytestmark = pytest.mark.any_backend
 
@@ -24,8 +24,7 @@ def cut_off():
     "blocks", [[], [0, 0], [1, -1], [2], [-3], 0, 3, "last", [1.0], [True], True, 1.5, {0}, [[0]]]
 )
 def test_blocks_that_are_not_there(blocks):
-    with pytest.raises(ValueError, match=r"has 2 blocks\. Received: blocks="):
-        keras_vit.features(tiny_vit(), blocks=blocks)
+    refuses(r"has 2 blocks\. Received: blocks=", keras_vit.features, tiny_vit(), blocks=blocks)
 
 
 @pytest.mark.parametrize(
@@ -59,5 +58,4 @@ def test_blocks_that_are_not_there(blocks):
     ],
 )
 def test_features_that_cannot_be(make, options, message):
-    with pytest.raises(ValueError, match=message):
-        keras_vit.features(make(), **options)
+    refuses(message, keras_vit.features, make(), **options)

@@ -9,17 +9,8 @@ import numpy as np
 import pytest
 
 from tests import definitions
-from tests.support import (
-    assert_close,
-    gradients,
-    images,
-    largest,
-    precision,
-    randomize,
-    tiny_vit,
-    to_numpy,
-    values,
-)
+from tests.arrays import assert_close, images, largest, to_numpy, values
+from tests.support import gradients, precision, randomize, tiny_vit
 
 MODELS = {
     "token": {},
@@ -27,25 +18,7 @@ MODELS = {
     "map": {"pool": "map", "position": "sincos_2d"},
     "no_bias": {"qkv_bias": False, "num_heads": 1},
 }
-# Largest error, as a part of the largest value of the output; float32 has 1.2e-7, and two blocks
-# and a head add up a few dozen roundings.
-TOLERANCES = {"float32": 2e-6, "float64": 1e-14}
 STEP = 1e-4  # of the central differences; their error is about STEP**2
-
-
-def built(dtype, **options):
-    """A model in which every weight is random, so that no zero or one hides an error."""
-    return randomize(tiny_vit(width=16, **options, dtype=dtype), seed=1)
-
-
-def expected_of(model, x, weights=None):
-    """What the definition computes with the weights of the model, or with others."""
-    weights = values(model) if weights is None else weights
-    return definitions.vision_transformer(weights, x, model.variant, model.grid)
-
-
-def inputs_of(model, dtype):
-    return images((3, *model.image_size, model.channels), seed=2).astype(dtype)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +38,8 @@ def test_gradients_are_the_slopes_of_the_equations(name, options, dtype):
     """
     rng, tolerance = np.random.default_rng(3), 1e-7 if dtype == "float64" else 1e-5
     with precision(dtype):
-        model = built(dtype, **MODELS[name], **options)
-        x = inputs_of(model, dtype)
+        model = randomize(tiny_vit(width=16, **MODELS[name], **options, dtype=dtype), seed=1)
+        x = images((3, 16, 16, 3), seed=2).astype(dtype)
         factors = rng.normal(size=(len(x), model.num_classes))
 
         def loss(outputs):
@@ -76,9 +49,11 @@ def test_gradients_are_the_slopes_of_the_equations(name, options, dtype):
     weights = {path: array.astype("float64") for path, array in values(model).items()}
 
     def exact(changed):
-        return float(np.sum(expected_of(model, x, {**weights, **changed}) ** 2 * factors))
+        changed = {**weights, **changed}
+        outputs = definitions.vision_transformer(changed, x, model.variant, model.grid)
+        return float(np.sum(outputs**2 * factors))
 
-    assert value == pytest.approx(exact({}), abs=100 * TOLERANCES[dtype])
+    assert value == pytest.approx(exact({}), abs=1e-12 if dtype == "float64" else 2e-4)
     assert set(slopes) == {v.path for v in model.trainable_variables}
     actual, expected = [], []
     for path, gradient in slopes.items():

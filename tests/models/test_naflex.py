@@ -12,7 +12,9 @@ from keras_vit.data import naflex_inputs
 from keras_vit.data.naflex import naflex_size
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.save import write_safetensors
-from tests.support import ORACLES, assert_close, forward, randomize, slow_unless_torch, to_numpy
+from tests.arrays import ORACLES, assert_close, to_numpy
+from tests.support import forward, randomize, refuses, slow_unless_torch
+from tests.weights.stored import refused
 
 FOLDER = ORACLES / "naflex"
 
@@ -42,7 +44,7 @@ def test_equals_transformers(case):
     assert_close(outputs * seen, expected * seen, 2e-6)
 
 
-def test_padding_has_no_say_and_training_saving_go_on(tmp_path):
+def test_padding_has_no_say_and_training_saving_go_on(reopened):
     x, _ = inputs("map")
     model = small(num_classes=3, pool="mean")
     expected = to_numpy(forward(model, x))
@@ -52,9 +54,7 @@ def test_padding_has_no_say_and_training_saving_go_on(tmp_path):
     assert_close(forward(model, one), expected[2:], 1e-5)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     assert np.isfinite(model.train_on_batch(x, np.array([0, 1, 2])))
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert_close(forward(again, x), forward(model, x), 1e-5)
+    assert_close(forward(reopened(model), x), forward(model, x), 1e-5)
 
 
 @pytest.mark.any_backend
@@ -87,27 +87,22 @@ def test_other_files_and_architectures_are_refused(tmp_path):
     shutil.copytree(FOLDER / "map", tmp_path / "other")
     config = json.loads((FOLDER / "map" / "config.json").read_text())
 
-    def refuses(match, **changes):
+    def changed(words, **changes):
         (tmp_path / "other" / "config.json").write_text(json.dumps({**config, **changes}))
-        with pytest.raises(keras_vit.CheckpointError, match=match):
-            keras_vit.naflex_from_checkpoint(tmp_path / "other")
+        refused(words, tmp_path / "other", keras_vit.naflex_from_checkpoint)
 
-    refuses("model_type='siglip'", model_type="siglip")
-    refuses("hidden_act='relu'", hidden_act="relu")
-    refuses("patch_embedding.* must have the shape .* for patch_size=8", patch_size=8)
-    refuses("vision_use_head=False, and the file has .*probe", vision_use_head=False)
+    changed("model_type='siglip'", model_type="siglip")
+    changed("hidden_act='relu'", hidden_act="relu")
+    changed("patch_embedding.* must have the shape .* for patch_size=8", patch_size=8)
+    changed("vision_use_head=False, and the file has .*probe", vision_use_head=False)
     arrays = read_safetensors(FOLDER / "map" / "model.safetensors")
     arrays[next(name for name in arrays if name.endswith("fc1.bias"))][0] = np.nan
     write_safetensors(tmp_path / "other" / "model.safetensors", arrays)
-    refuses("NaN")
-    with pytest.raises(keras_vit.CheckpointError, match=r"keras_vit\.naflex_from_checkpoint"):
-        keras_vit.from_checkpoint(FOLDER / "map")
-    with pytest.raises(ValueError, match="Unknown checkpoint"):
-        keras_vit.naflex_from_checkpoint("siglip2-naflex")
-    with pytest.raises(ValueError, match="rotary must be one of"):
-        small(rotary="axial")
-    with pytest.raises(ValueError, match="pool must be one of"):
-        small(pool="token", class_token=True)
+    changed("NaN")
+    refused(r"keras_vit\.naflex_from_checkpoint", FOLDER / "map")
+    refuses("Unknown checkpoint", keras_vit.naflex_from_checkpoint, "siglip2-naflex")
+    refuses("rotary must be one of", small, rotary="axial")
+    refuses("pool must be one of", small, pool="token", class_token=True)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph of TensorFlow")
@@ -115,13 +110,10 @@ def test_a_graph_of_any_number_of_tokens():
     import tensorflow as tf
 
     model, (x, _) = small(), inputs("map")
-    x = {
-        name: array.astype("int32" if name != "patches" else "float32") for name, array in x.items()
-    }
     values = 4 * 4 * 3  # of a patch
-    x["patches"] = (
-        np.random.default_rng(0).normal(size=(*x["mask"].shape, values)).astype("float32")
-    )
+    patches = np.random.default_rng(0).normal(size=(*x["mask"].shape, values))
+    x = {"patches": patches.astype("float32")}
+    x |= {name: inputs("map")[0][name].astype("int32") for name in ("mask", "shapes")}
     shapes = {"patches": (None, None, values), "mask": (None, None), "shapes": (None, 2)}
     signature = {name: tf.TensorSpec(shapes[name], x[name].dtype) for name in x}
     graph = tf.function(lambda x: model(x), input_signature=[signature])

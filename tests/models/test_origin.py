@@ -11,8 +11,9 @@ from keras_vit.outputs import reading_of
 from tests.support import refuses, tiny_vit
 from tests.test_outputs import PICTURE, model_with
 
+pytestmark = pytest.mark.any_backend
 
-@pytest.mark.any_backend
+
 def test_records_that_cannot_be_are_refused_where_they_are_set():
     model, heads = tiny_vit(), keras_vit.models.add_heads(tiny_vit(num_classes=0), {"a": 3, "b": 1})
     for reading in ("multi_label", "Sigmoid", {"head": "sigmoid"}):
@@ -44,7 +45,6 @@ def test_records_that_cannot_be_are_refused_where_they_are_set():
     refuses("as reading must name heads", keras_vit.predict, plain, PICTURE)
 
 
-@pytest.mark.any_backend
 def test_a_file_with_a_record_that_cannot_be_still_opens():
     model = tiny_vit()
     config = model.get_config() | {"reading": "multi_label", "class_names": ["cat", "dog"]}
@@ -56,7 +56,6 @@ def test_a_file_with_a_record_that_cannot_be_still_opens():
     assert any("without its class_names" in text for text in told_of)
 
 
-@pytest.mark.any_backend
 def test_a_reading_that_outlives_its_loss_is_warned_of():
     model, unknown = model_with(), lambda y, z: keras.ops.mean(z)
     with warnings.catch_warnings():

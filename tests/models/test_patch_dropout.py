@@ -6,17 +6,8 @@ import pytest
 
 import keras_vit
 from keras_vit.layers import PatchDropout
-from tests.support import (
-    assert_close,
-    forward,
-    gradients,
-    randomize,
-    refuses,
-    slow_unless_torch,
-    tiny_vit,
-    to_numpy,
-    values,
-)
+from tests.arrays import assert_close, to_numpy, values
+from tests.support import forward, gradients, randomize, refuses, slow_unless_torch, tiny_vit
 
 TOKENS = np.arange(2 * 11 * 3, dtype="float32").reshape(2, 11, 3)
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 12, 3)).astype("float32")
@@ -74,7 +65,7 @@ def test_a_model_trains_on_the_patches_that_stay(rotary):
 @pytest.mark.parametrize(
     "options", [{"rotary": "dinov3"}, {"variable_size": True, "remat": True}], ids=str
 )
-def test_fit_save_and_the_same_function_outside_of_training(options, tmp_path):
+def test_fit_save_and_the_same_function_outside_of_training(options, reopened):
     whole, dropped = model(**options), model(**options, patch_dropout=0.5)
     assert list(values(whole)) == list(values(dropped))
     assert_close(forward(dropped, IMAGES), forward(whole, IMAGES), 1e-6)
@@ -82,8 +73,7 @@ def test_fit_save_and_the_same_function_outside_of_training(options, tmp_path):
     history = dropped.fit(IMAGES, np.array([0, 1]), epochs=3, verbose=0).history
     assert len(set(history["loss"])) == 3
     assert np.isfinite(history["loss"]).all()
-    dropped.save(tmp_path / "dropped.keras")
-    again = keras.models.load_model(tmp_path / "dropped.keras")
+    again = reopened(dropped)
     assert again.get_layer("patch_dropout").rate == 0.5
     assert_close(forward(again, IMAGES), forward(dropped, IMAGES), 1e-6)
     seed = dropped.get_layer("patch_dropout").seed_generator.state

@@ -1,21 +1,11 @@
 """Which kernels of which model Keras's `quantize` makes smaller, and what then is refused."""
 
-import keras
 import pytest
 
 import keras_vit
 from keras_vit import inspection
-from tests.support import (
-    dtype_of,
-    forward,
-    images,
-    largest,
-    randomize,
-    slow_unless_torch,
-    tiny_bit,
-    tiny_vit,
-    to_numpy,
-)
+from tests.arrays import assert_close, dtype_of, images, largest, to_numpy
+from tests.support import forward, randomize, refuses, slow_unless_torch, tiny_bit, tiny_vit
 
 pytestmark = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 
@@ -42,7 +32,7 @@ def kernels(model):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode, tolerance", [("int8", 0.05), ("int4", 0.3), ("float8", 0.2)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_quantised(tmp_path, kind, mode, tolerance):
+def test_what_is_quantised(reopened, kind, mode, tolerance):
     make, options, convolutions = KINDS[kind]
     model = randomize(make(**options), seed=1)
     exact, every = to_numpy(forward(model, images())), len(kernels(model))
@@ -54,9 +44,7 @@ def test_what_is_quantised(tmp_path, kind, mode, tolerance):
     assert len(small) == (0 if mode == "float8" else every - convolutions)
     error = largest(to_numpy(forward(model, images())) - exact)
     assert 0 < error < tolerance * largest(exact)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert largest(to_numpy(forward(loaded, images())) - to_numpy(forward(model, images()))) == 0
+    assert_close(forward(reopened(model), images()), forward(model, images()), 0)
 
 
 @slow_unless_torch
@@ -69,12 +57,10 @@ def test_what_needs_exact_kernels_is_refused(tmp_path):
     with model.cut_into(4):  # which resizes the patches, and leaves the kernels as they are
         error = largest(to_numpy(model(images())) - exact)
     assert 0 < error < 0.05 * largest(exact)
-    with pytest.raises(ValueError, match=r"quantised to int8.*before `quantize`"):
-        inspection.filter_components(model, 2)
-    with pytest.raises(ValueError, match=r"quantised to int8.*before `quantize`"):
-        keras_vit.resize(model, patch_size=4)
+    refuses(r"quantised to int8.*before `quantize`", inspection.filter_components, model, 2)
+    refuses(r"quantised to int8.*before `quantize`", keras_vit.resize, model, patch_size=4)
     assert keras_vit.resize(model, image_size=32, patch_size=8).image_size == (32, 32)
     for path in ("model.npz", "model.safetensors", "folder"):
-        with pytest.raises(ValueError, match=r"no place for: quantised layers.*model\.save"):
-            keras_vit.save_weights(model, tmp_path / path)
+        words = r"no place for: quantised layers.*model\.save"
+        refuses(words, keras_vit.save_weights, model, tmp_path / path)
     assert list(tmp_path.iterdir()) == []

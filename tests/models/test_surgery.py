@@ -12,18 +12,8 @@ import keras_vit
 from keras_vit import weights
 from keras_vit.layers import resize_grid, resize_matrix
 from keras_vit.layers.resample import MATRICES
-from tests.support import (
-    ORACLES,
-    assert_close,
-    forward,
-    images,
-    precision,
-    randomize,
-    read_arrays,
-    tiny_vit,
-    to_numpy,
-    values,
-)
+from tests.arrays import assert_close, images, read_arrays, to_numpy, values
+from tests.support import ORACLES, forward, precision, randomize, refuses, tiny_vit
 
 FOLDER = ORACLES / "posemb_resize"
 
@@ -57,8 +47,8 @@ def test_biases_for_offsets(case):
     grids = case["old"], case["new"]
     resized = weights.resize_positions({"position/table": before}, *grids, 1, "bicubic")
     assert_close(resized["position/table"], after, 2e-6)
-    resized = weights.resize_positions({"position/table": before}, *grids, 1, "bilinear")
-    resized = resized["position/table"]
+    bilinear = weights.resize_positions({"position/table": before}, *grids, 1, "bilinear")
+    resized = bilinear["position/table"]
     sides = [[2 * side - 1 for side in grid] for grid in grids]
     assert_close(resized[:-3], resize_grid(before[:-3], *sides, "bilinear"), 1e-6)
     assert_close(resized[-3:], before[-3:], 0)
@@ -90,21 +80,17 @@ def test_every_size_at_which_the_routine_fails():
     assert [[old, new, 0.0] for old, new in sides if old != new and is_zero(old, new)] == listed
 
 
+RULES = {"bicubic": "aa1", "bilinear": "aa0", "bicubic_no_antialias": "aa0"}
+
+
 @pytest.mark.any_backend
 @pytest.mark.parametrize("case", cases("timm_resample"), ids=str)
 @pytest.mark.parametrize("prefix", [0, 1])
-@pytest.mark.parametrize(
-    "method, key",
-    [
-        ("bicubic", "bicubic_aa1"),
-        ("bilinear", "bilinear_aa0"),
-        ("bicubic_no_antialias", "bicubic_aa0"),
-    ],
-)
-def test_the_rules_of_timm(case, prefix, method, key):
+@pytest.mark.parametrize("method", RULES)
+def test_the_rules_of_timm(case, prefix, method):
     file, (old, new) = read_arrays(FOLDER / "timm_resample.npz"), (case["old"], case["new"])
     name = "{}x{}to{}x{}_prefix{}".format(*old, *new, prefix)
-    before, after = file[f"{name}/in"], file[f"{name}/{key}"]
+    before, after = file[f"{name}/in"], file[f"{name}/{method.split('_')[0]}_{RULES[method]}"]
     assert_close(before[:, :prefix], after[:, :prefix], 0)
     assert_close(resize_grid(before[0, prefix:], old, new, method), after[0, prefix:], 5e-6)
 
@@ -131,8 +117,7 @@ def test_properties_of_every_rule(method):
             assert_close(matrix, np.eye(old), 1e-12)
         if new > 1:
             assert_close(matrix[::-1, ::-1], matrix, 1e-12)
-    with pytest.raises(ValueError, match=r"Unknown method.*'nearest'.*align_corners"):
-        resize_matrix(2, 3, "nearest")
+    refuses(r"Unknown method.*'nearest'.*align_corners", resize_matrix, 2, 3, "nearest")
 
 
 @pytest.mark.any_backend
@@ -258,25 +243,20 @@ def test_options_and_class_names_are_carried_over():
 
 
 def test_what_cannot_be_resized():
-    with pytest.raises(ValueError, match=r"Relative positions.*no grid"):
-        keras_vit.resize(tiny_vit(position="relative"), 32)
-    with pytest.raises(ValueError, match="multiple of patch_size"):
-        keras_vit.resize(tiny_vit(), 30)
-    with pytest.raises(ValueError, match="variable_size needs the position embedding at the input"):
-        tiny_vit(position="relative", variable_size=True)
+    refuses(r"Relative positions.*no grid", keras_vit.resize, tiny_vit(position="relative"), 32)
+    refuses("multiple of patch_size", keras_vit.resize, tiny_vit(), 30)
+    words = "variable_size needs the position embedding at the input"
+    refuses(words, tiny_vit, position="relative", variable_size=True)
     model = tiny_vit(variable_size=True)
-    with pytest.raises(ValueError, match=r"\(17, 16\).*nearest sizes that fit are \(16, 16\)"):
-        model(np.zeros((1, 17, 16, 3), "float32"))
-    with pytest.raises(ValueError, match="channels last"):
-        model(np.zeros((1, 16, 16, 1), "float32"))
+    words = r"\(17, 16\).*nearest sizes that fit are \(16, 16\)"
+    refuses(words, model, np.zeros((1, 17, 16, 3), "float32"))
+    refuses("channels last", model, np.zeros((1, 16, 16, 1), "float32"))
 
 
-def test_a_model_of_any_size_is_saved_and_trained(tmp_path):
+def test_a_model_of_any_size_is_saved_and_trained(reopened):
     model = randomize(tiny_vit(variable_size=True, depth=1))
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     for size in (16, 24):
         model.fit(images((4, size, size, 3)), np.arange(4) % 3, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
     x = images((2, 32, 8, 3))
-    assert_close(forward(loaded, x), forward(model, x), 1e-6)
+    assert_close(forward(reopened(model), x), forward(model, x), 1e-6)

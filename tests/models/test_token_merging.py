@@ -7,28 +7,16 @@ import pytest
 import keras_vit
 from keras_vit import inspection
 from tests import definitions
+from tests.arrays import assert_close, assert_same, largest, to_numpy, values
 from tests.definitions import below
-from tests.support import (
-    assert_close,
-    forward,
-    largest,
-    precision,
-    randomize,
-    slow_unless_torch,
-    to_numpy,
-    values,
-)
+from tests.support import forward, precision, randomize, refuses, slow_unless_torch, tiny_vit
 
-SMALL = {"width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24, "patch_size": 4}
+SMALL = {"image_size": (16, 12), "patch_size": 4, "width": 16, "mlp_dim": 24, "name": "small"}
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 16, 12, 3))
 
 
 def model(dtype=None, **options):
-    return randomize(
-        keras_vit.VisionTransformer(
-            image_size=(16, 12), num_classes=3, dtype=dtype, name="small", **SMALL, **options
-        )
-    )
+    return randomize(tiny_vit(dtype=dtype, **SMALL, **options))
 
 
 def attention(w, x, size):
@@ -107,8 +95,7 @@ def test_equals_its_definition(counts, options):
         whole = model("float64", **options)
         merged = keras_vit.merge_tokens(whole, counts)
         w = values(merged)
-        for name, value in values(whole).items():
-            np.testing.assert_array_equal(w[name], value)
+        assert_same({name: w[name] for name in values(whole)}, values(whole))
         expected = logits(w, IMAGES, whole.variant, counts, (4, 3))
         assert largest(to_numpy(forward(whole, IMAGES)) - expected) > 1e-3, "merging must show"
         assert_close(forward(merged, IMAGES), expected, 1e-12)
@@ -125,19 +112,17 @@ def test_equal_tokens_are_merged_without_a_trace(pool):
     assert_close(forward(merged, grey), forward(whole, grey), 1e-5)
 
 
-def test_is_saved_trained_and_undone(tmp_path):
+def test_is_saved_trained_and_undone(reopened):
     whole = model()
     merged = keras_vit.merge_tokens(whole, 3)
     images = IMAGES.astype("float32")
-    merged.save(tmp_path / "merged.keras")
-    again = keras.models.load_model(tmp_path / "merged.keras")
+    again = reopened(merged)
     assert_close(forward(again, images), forward(merged, images), 1e-5)
     assert again.token_merging == merged.token_merging == 3
     assert_close(forward(keras_vit.merge_tokens(again, 0), images), forward(whole, images), 1e-6)
     again.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     assert np.isfinite(again.train_on_batch(images, np.array([0, 1])))
-    with pytest.raises(ValueError, match=r"no place in the image.*merge_tokens"):
-        inspection.attention_maps(merged, images)
+    refuses(r"no place in the image.*merge_tokens", inspection.attention_maps, merged, images)
 
 
 REFUSED = [
@@ -155,12 +140,10 @@ REFUSED = [
 @pytest.mark.any_backend
 @pytest.mark.parametrize("options, reason", REFUSED, ids=str)
 def test_what_cannot_be_merged_is_refused(options, reason):
-    with pytest.raises(ValueError, match=f"token_merging=2 cannot be: .*{reason}"):
-        keras_vit.merge_tokens(model(**options), 2)
+    refuses(f"token_merging=2 cannot be: .*{reason}", keras_vit.merge_tokens, model(**options), 2)
 
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize("r", [-1, True, 1.5, (1, 2, 3)])
 def test_numbers_out_of_range(r):
-    with pytest.raises(ValueError, match=r"for each of 2 blocks\. Received: token_merging="):
-        model(token_merging=r)
+    refuses(r"for each of 2 blocks\. Received: token_merging=", model, token_merging=r)

@@ -16,15 +16,8 @@ from keras_vit import training
 from keras_vit.evaluation import evaluate
 from keras_vit.inspection import attention_maps, position_similarity
 from keras_vit.preprocessing import Preprocessing
-from tests.support import (
-    BACKEND,
-    images,
-    randomize,
-    refuses,
-    slow_unless_torch,
-    tiny_vit,
-    to_numpy,
-)
+from tests.arrays import assert_same, images, to_numpy
+from tests.support import BACKEND, randomize, refuses, slow_unless_torch, tiny_vit
 
 IMAGES, LABELS = images((12, 16, 16, 3)), np.arange(12) % 3
 PIXELS = 127.5 * IMAGES + 127.5
@@ -38,9 +31,9 @@ def model():
 
 
 class Batches(keras.utils.PyDataset):
-    def __init__(self, x, **options):
+    def __init__(self, x, y=LABELS, **options):
         super().__init__(**options)
-        self.x, self.asked = x, []
+        self.x, self.y, self.asked = x, y, []
 
     def __len__(self):
         return 3
@@ -48,7 +41,7 @@ class Batches(keras.utils.PyDataset):
     def __getitem__(self, index):
         self.asked.append(index)
         rows = slice(4 * index, 4 * index + 4)
-        return self.x[rows], LABELS[rows]
+        return self.x[rows], self.y[rows]
 
 
 def generator(x):
@@ -143,15 +136,12 @@ class Epochs:
         return list(generator(PIXELS))[step % 3 :]
 
 
-def without_weights():
-    """Batches to which Keras gives another form on TensorFlow."""
-    yield from ((x, y, None) for x, y in generator(PIXELS))
-
-
+# Keras gives these another form on TensorFlow.
+WITHOUT_WEIGHTS = [(x, y, None) for x, y in generator(PIXELS)]
 CALLS = {
     "uint8": lambda m, _: m.predict(PIXELS.astype("uint8"), verbose=0),
     "validation": lambda m, _: m.fit(PIXELS, LABELS, validation_split=0.25, epochs=2, verbose=0),
-    "without weights": lambda m, _: m.fit(without_weights(), verbose=0),
+    "without weights": lambda m, _: m.fit((each for each in WITHOUT_WEIGHTS), verbose=0),
     "a run": lambda m, path: training.fit(m, Epochs(), path, epochs=2, curves=False),
     "an evaluation": lambda m, _: evaluate(m, list(generator(PIXELS)), progress=False),
     "train_on_batch": lambda m, _: m.train_on_batch(PIXELS[:4], LABELS[:4]),
@@ -179,14 +169,9 @@ def test_the_values_are_those_of_the_preprocessing():
 
 @slow_unless_torch
 def test_models_around_a_model_look_as_it_does():
-    student, teacher = tiny_vit(), tiny_vit()
-    around = (
-        training.Distiller(student, teacher),
-        training.MaskedAutoencoder(
-            tiny_vit(patch_size=4), decoder_width=8, decoder_depth=1, decoder_heads=2
-        ),
-    )
-    for model in around:
+    decoder = {"decoder_width": 8, "decoder_depth": 1, "decoder_heads": 2}
+    autoencoder = training.MaskedAutoencoder(tiny_vit(patch_size=4), **decoder)
+    for model in (training.Distiller(tiny_vit(), tiny_vit()), autoencoder):
         model.compile("sgd")
         with warned() as files:
             model.fit(generator(PIXELS), verbose=0)
@@ -203,19 +188,14 @@ def test_labels_that_are_numbers_of_no_class_are_refused(form, shift, loss):
     model.compile("sgd", training.SoftmaxLoss() if loss == "own" else keras_loss(from_logits=True))
     labels = LABELS + shift
 
-    class Labelled(Batches):
-        def __getitem__(self, index):
-            return IMAGES[index * 4 : index * 4 + 4], labels[index * 4 : index * 4 + 4]
-
     data = {
         "array": (IMAGES, labels),
         "generator": ((each for each in [(IMAGES, labels)]),),
-        "dataset": (Labelled(IMAGES),),
+        "dataset": (Batches(IMAGES, labels),),
     }[form]
     call = model.evaluate if form == "array" else model.fit
     refuses(rf"from 0 to 2.*Received: {3 if shift == 1 else -1}", call, *data, verbose=0)
-    ignoring = keras_loss(from_logits=True, ignore_class=-1)
-    model.compile("sgd", ignoring)
+    model.compile("sgd", keras_loss(from_logits=True, ignore_class=-1))
     model.fit(IMAGES, np.where(LABELS == 2, -1, LABELS), verbose=0)
 
 
@@ -236,10 +216,9 @@ def test_looking_loses_no_batch_and_compiles_nothing_twice(steps):
         history = model.fit(batches, epochs=2, verbose=0, shuffle=False).history
         model.fit(generator(IMAGES), verbose=0)
         runs.append((len(traces), batches.asked, history["loss"], model.get_weights()))
-    (traces, asked, losses, weights), (*expected, expected_weights) = runs
-    assert [traces, asked, losses] == expected
-    for actual, value in zip(weights, expected_weights):
-        np.testing.assert_array_equal(actual, value)
+    (*found, weights), (*expected, expected_weights) = runs
+    assert found == expected
+    assert_same(weights, expected_weights)
 
 
 def test_threads_predict_and_evaluate_with_one_model():

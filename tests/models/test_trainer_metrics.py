@@ -9,6 +9,7 @@ import pytest
 from keras_vit import training
 from tests.support import tiny_vit
 
+pytestmark = pytest.mark.any_backend
 M, LOSSES = keras.metrics, keras.losses
 READINGS = {
     "sigmoid": LOSSES.BinaryCrossentropy(from_logits=True),
@@ -26,7 +27,6 @@ def binary_crossentropy(y_true, y_pred):
     return LOSSES.binary_crossentropy(y_true, y_pred, from_logits=True)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("reading", READINGS)
 def test_metrics_of_keras_that_take_logits_for_probabilities_are_warned_of(reading):
     """In each form that `compile` takes; Keras's own defaults and their meaning count."""
@@ -41,7 +41,6 @@ def test_metrics_of_keras_that_take_logits_for_probabilities_are_warned_of(readi
             tiny_vit().compile(loss=READINGS[reading], weighted_metrics=[metric])
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("reading", [*READINGS, "values", None])
 def test_metrics_that_take_logits_or_that_nobody_knows_are_not_warned_of(reading):
     right = [M.AUC(from_logits=True), M.BinaryAccuracy(threshold=0), M.Precision(0.0), "mse"]
@@ -62,7 +61,6 @@ def test_metrics_that_take_logits_or_that_nobody_knows_are_not_warned_of(reading
             tiny_vit().compile(loss=loss, metrics=[metric])
 
 
-@pytest.mark.any_backend
 def test_the_cross_entropy_that_keras_chooses_takes_probabilities():
     for classes, reading in ((1, "sigmoid"), (3, "softmax")):
         model = tiny_vit(num_classes=classes)

@@ -4,17 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support import (
-    assert_close,
-    dtype_of,
-    forward,
-    images,
-    largest,
-    randomize,
-    slow_unless_torch,
-    tiny_vit,
-    to_numpy,
-)
+from tests.arrays import assert_close, dtype_of, images, largest, to_numpy
+from tests.support import forward, randomize, slow_unless_torch, tiny_vit
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 

@@ -37,54 +37,28 @@ class Case(OracleCase):
         return np.moveaxis(x, 1, -1) if "hidden" in name else x
 
 
-OFFICIAL = Case(
-    ORACLES / "bit_official" / "r1111_w05",
-    "v2",
-    "bit",
-    (1, 1, 1, 1),
-    {
-        "root": "feat_f64/root",
-        "stage_3_unit_1": "feat_f64/block3",
-        "stage_4_unit_1": "feat_f64/block4",
-        "pool": "feat_f64/pre_logits",
-    },
-)
-PAPER = Case(
-    ORACLES / "big_vision_bit" / "bit_paper_d21_w05",
-    "v2",
-    "bit_paper",
-    (2, 1),
-    {
-        "root": "feat_f64/stem",
-        "stage_2_unit_1": "feat_f64/stage2/unit01",
-        "norm": "feat_f64/norm_pre_head",
-        "pool": "feat_f64/pre_logits",
-    },
-)
-ODD = Case(
-    ORACLES / "big_vision_bit" / "bit_paper_d11_w05_odd",
-    "v2",
-    "bit_paper",
-    (1, 1),
-    {"root": "feat_f64/stem", "stage_1_unit_1": "feat_f64/stage1/unit01"},
-)
-V1 = Case(
-    ORACLES / "big_vision_bit" / "bit_v1_d11_w05",
-    "v1",
-    "google",
-    (1, 1),
-    {"root": "feat_f64/stem", "stage_2_unit_1": "feat_f64/stage2", "pool": "feat_f64/pre_logits"},
-)
-TIMM = Case(
-    ORACLES / "bit_timm" / "resnetv2_bit_11_w05", "v2", "timm", (1, 1), {"pool": "pre_logits_f64"}
-)
-HUGGING = Case(
-    ORACLES / "bit_hf" / "bit_preact",
-    "v2",
-    "timm",
-    (1, 1),
-    {"root": "hidden_f64/0", "stage_2_unit_1": "hidden_f64/2"},
-)
+def case(place, version, numerics, blocks, **features):
+    return Case(ORACLES / place, version, numerics, blocks, features)
+
+
+def big_vision(name, version, numerics, blocks, **features):
+    named = {layer: f"feat_f64/{feature}" for layer, feature in features.items()}
+    place = f"big_vision_bit/{name}"
+    return case(place, version, numerics, blocks, root="feat_f64/stem", **named)
+
+
+AUTHORS = {"root": "feat_f64/root", "pool": "feat_f64/pre_logits"}
+AUTHORS |= {"stage_3_unit_1": "feat_f64/block3", "stage_4_unit_1": "feat_f64/block4"}
+LATER = {"stage_2_unit_1": "stage2/unit01", "norm": "norm_pre_head", "pool": "pre_logits"}
+TRANSFORMERS = {"root": "hidden_f64/0", "stage_2_unit_1": "hidden_f64/2"}
+OFFICIAL = case("bit_official/r1111_w05", "v2", "bit", (1, 1, 1, 1), **AUTHORS)
+PAPER = big_vision("bit_paper_d21_w05", "v2", "bit_paper", (2, 1), **LATER)
+FIRST = "stage1/unit01"
+ODD = big_vision("bit_paper_d11_w05_odd", "v2", "bit_paper", (1, 1), stage_1_unit_1=FIRST)
+LAST = {"stage_2_unit_1": "stage2", "pool": "pre_logits"}
+V1 = big_vision("bit_v1_d11_w05", "v1", "google", (1, 1), **LAST)
+TIMM = case("bit_timm/resnetv2_bit_11_w05", "v2", "timm", (1, 1), pool="pre_logits_f64")
+HUGGING = case("bit_hf/bit_preact", "v2", "timm", (1, 1), **TRANSFORMERS)
 CASES = [OFFICIAL, PAPER, ODD, V1, TIMM, HUGGING]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 

@@ -24,6 +24,10 @@ def options_of(case):
     return json.loads((LATER / case / "case.json").read_text())["options"]
 
 
+def opened(case, **options):
+    return keras_vit.from_checkpoint(model_of(case), **options_of(case), **options)
+
+
 def io_of(case):
     return read_arrays(LATER / case / "io.npz")
 

@@ -1,8 +1,6 @@
 """Archives of PyTorch that two readers read otherwise, and older files, bit by bit."""
 
-import contextlib
 import re
-import zipfile
 
 import numpy as np
 import pytest
@@ -10,23 +8,10 @@ import pytest
 import keras_vit
 from keras_vit.weights.pytorch import read_torch
 from tests.weights.stored import refused
-from tests.weights.test_pytorch import EXPECTED, WEIGHTS, assert_equal, saved
+from tests.weights.test_pytorch import EXPECTED, WEIGHTS, assert_equal, parts_of, saved, written
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.any_backend
-
-
-def parts_of(path):
-    with zipfile.ZipFile(path) as archive:
-        return [(name, archive.read(name)) for name in archive.namelist()]
-
-
-def written(path, parts):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, part in parts:
-            with contextlib.suppress(UserWarning):
-                archive.writestr(name, part)
-    return path
 
 
 def test_a_tensor_that_is_marked_as_a_folder(tmp_path):
@@ -48,14 +33,10 @@ def test_two_parts_of_one_name(tmp_path, name):
     refused(f"several parts '{name}'", written(path, [*parts, (name, content)]), call=read_torch)
 
 
-@pytest.mark.parametrize("numbers", [(b"K\x0ctq", b"J\x00\x00\x10\x00tq")])
-def test_a_tensor_larger_than_its_part(tmp_path, numbers):
+def test_a_tensor_larger_than_its_part(tmp_path):
     """The pickle says how large the bytes of a tensor are, and the archive does."""
-    path = saved(tmp_path, WEIGHTS)
-    parts = [
-        (n, part.replace(*numbers, 1) if n.endswith("data.pkl") else part)
-        for n, part in parts_of(path)
-    ]
+    path, numbers = saved(tmp_path, WEIGHTS), (b"K\x0ctq", b"J\x00\x00\x10\x00tq")
+    parts = [(name, part.replace(*numbers, 1)) for name, part in parts_of(path)]
     assert parts != parts_of(path)
     refused("PyTorch file of plain tensors", written(path, parts), call=read_torch)
 
@@ -88,44 +69,41 @@ def flips_of(content, places):
             yield bytes(damaged)
 
 
+def read_each(path, contents):
+    """What is read of a file with each content, and how many are refused."""
+    loaded, refused = [], 0
+    for content in contents:
+        path.write_bytes(content)
+        try:
+            loaded.append(read_torch(path))
+        except keras_vit.CheckpointError:
+            refused += 1
+    return loaded, refused
+
+
 def test_any_bit_of_the_frame_of_an_archive(tmp_path):
     """Headers, names and directory: an error of ours, or exactly the same weights."""
     path = saved(tmp_path, WEIGHTS)
-    content, parts = path.read_bytes(), [part for _, part in parts_of(path)]
-    values = {
-        place + i
-        for part in parts
-        for place in [content.find(part)]
-        for i in range(len(part))
-        if len(part) > 8
-    }
+    content, values = path.read_bytes(), set()
+    for _, part in parts_of(path):
+        if len(part) > 8:
+            start = content.find(part)
+            values.update(range(start, start + len(part)))
     places = [place for place in range(len(content)) if place not in values][::31]
-    refused = equal = 0
-    for damaged in flips_of(content, places):
-        path.write_bytes(damaged)
-        try:
-            loaded = read_torch(path)
-        except keras_vit.CheckpointError:
-            refused += 1
-        else:
-            assert set(loaded) == set(EXPECTED)
-            assert_equal(loaded)
-            equal += 1
-    assert refused > 50 and equal > 50
+    loaded, refused = read_each(path, flips_of(content, places))
+    for arrays in loaded:
+        assert set(arrays) == set(EXPECTED)
+        assert_equal(arrays)
+    assert refused > 50 and len(loaded) > 50
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_any_bit_of_the_pickles_of_an_older_file(tmp_path):
     """They have no checksum: a number may come out elsewhere, but none that is not in the file."""
     path = saved(tmp_path, {"a": torch.arange(1.0, 13.0).reshape(3, 4), "b": torch.ones(3)}, False)
-    content, refused = path.read_bytes(), 0
-    for damaged in flips_of(content, range(0, len(content) - 2 * 8 - 60, 5)):
-        path.write_bytes(damaged)
-        try:
-            loaded = read_torch(path)
-        except keras_vit.CheckpointError:
-            refused += 1
-        else:
-            for array in loaded.values():
-                assert array.dtype != "float32" or np.isin(array, range(1, 13)).all()
+    content = path.read_bytes()
+    places = range(0, len(content) - 2 * 8 - 60, 5)
+    loaded, refused = read_each(path, flips_of(content, places))
+    for array in (array for arrays in loaded for array in arrays.values()):
+        assert array.dtype != "float32" or np.isin(array, range(1, 13)).all()
     assert refused > 100

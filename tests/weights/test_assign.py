@@ -13,6 +13,7 @@ from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.model_arguments import Arguments
 from tests.support import ORACLES, assert_same, randomize, refuses, tiny_vit, values
+from tests.weights.stored import refused
 from tests.weights.test_save import FORMATS, model_of
 
 pytestmark = pytest.mark.any_backend
@@ -38,10 +39,8 @@ def given(arrays, variables, **options):
     arrays = {name: np.ones(shape) for name, shape in arrays.items()}
     checkpoint = CanonicalCheckpoint("x", arrays, {n: n for n in arrays}, Arguments(), model="BiT")
     weights = [Variable(name, shape) for name, shape in variables.items()]
-    variant = keras_vit.BIT_VARIANTS["R50x1"]
-    model = types.SimpleNamespace(
-        name="model", weights=weights, variant=variant, channels=3, reading=None
-    )
+    facts = {"name": "model", "variant": keras_vit.BIT_VARIANTS["R50x1"]}
+    model = types.SimpleNamespace(weights=weights, channels=3, reading=None, **facts)
     try:
         report = assign(model, checkpoint, **options)
     except keras_vit.CheckpointError:
@@ -87,14 +86,11 @@ def test_what_does_not_fit_is_named_by_side():
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bool"])
-def test_whole_numbers_are_no_weights(tmp_path, dtype):
+def test_whole_numbers_are_no_weights(arrays, save, dtype):
     """Quantised weights without their scales, which were taken for the weights themselves."""
-    arrays = dict(np.load(CHECKPOINT))
     name = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
     arrays[name] = (20 * arrays[name]).astype(dtype)
-    np.savez(tmp_path / "quantised.npz", **arrays)
-    with pytest.raises(keras_vit.CheckpointError, match=r"whole numbers as weights.*Dense_0"):
-        keras_vit.from_checkpoint(tmp_path / "quantised.npz")
+    refused(r"whole numbers as weights.*Dense_0", save(arrays))
 
 
 def test_what_is_not_finite_changes_nothing(monkeypatch):

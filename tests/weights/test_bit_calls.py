@@ -7,18 +7,8 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.formats import bit
-from tests.support import (
-    assert_close,
-    assert_same,
-    forward,
-    images,
-    largest,
-    randomize,
-    refuses,
-    tiny_vit,
-    values,
-    without_values,
-)
+from tests.arrays import assert_close, assert_same, images, largest, values
+from tests.support import forward, randomize, refuses, tiny_vit, without_values
 from tests.weights.bit_cases import HUGGING, TIMM, load, read
 from tests.weights.stored import assert_same_weights, output_of_library
 

@@ -230,25 +230,25 @@ def test_one_head_around_published_weights_is_no_longer_as_published(model, tmp_
 
 
 def test_somebodys_own_readme_stays(model, tmp_path):
-    readme = tmp_path / "folder" / "README.md"
+    folder, options = tmp_path / "folder", {"card": True, "force": True}
+    readme = folder / "README.md"
     for _ in range(2):  # a card that nobody edited is replaced
-        keras_vit.save_weights(model, tmp_path / "folder", card=True, force=True)
+        keras_vit.save_weights(model, folder, **options)
     readme.write_text(readme.read_text() + "\nMy words.\n")
     before = readme.read_text()
-    (tmp_path / "folder" / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="edited since"):
-        keras_vit.save_weights(model, tmp_path / "folder", card=True, force=True)
+    (folder / "model.safetensors").unlink()
+    refuses("edited since", keras_vit.save_weights, model, folder, **options)
     refuses("edited since", keras_vit.model_card, model, readme)
     assert readme.read_text() == before
-    assert not (tmp_path / "folder" / "model.safetensors").exists()
+    assert not (folder / "model.safetensors").exists()
 
 
 def test_wrong_input_is_refused(model, tmp_path):
     refuses("VisionTransformer", keras_vit.model_card, keras.Sequential(), error=TypeError)
-    with pytest.raises(TypeError, match=r"keras_vit\.recipes\.Recipe"):
-        keras_vit.model_card(model, recipe="digits")
+    words = r"keras_vit\.recipes\.Recipe"
+    refuses(words, keras_vit.model_card, model, recipe="digits", error=TypeError)
     refuses(r"without \['correct'", keras_vit.model_card, model, report={"accuracy": 0.9})
-    with pytest.raises(ValueError, match="report of 3 classes"):
-        keras_vit.model_card(tiny_vit(num_classes=4), report=report_of(model))
+    report, other = report_of(model), tiny_vit(num_classes=4)
+    refuses("report of 3 classes", keras_vit.model_card, other, report=report)
     refuses("does not exist", keras_vit.model_card, model, file=tmp_path / "m.npz")
     refuses("sequence of sentences", keras_vit.model_card, model, limits="Not for medicine.")

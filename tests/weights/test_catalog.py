@@ -165,11 +165,8 @@ def test_known_facts():
     assert {c.overrides for c in flexi} == {(("interpolation", "bilinear_antialias"),)}
     assert keras_vit.VARIANTS["FlexiViT-B/16"].interpolation == "bilinear_antialias"
     bit_50 = find("google/bit-50")
-    assert (bit_50.image_size, bit_50.pretrained_on, bit_50.finetuned_on) == (
-        448,
-        "imagenet-21k",
-        "imagenet-1k",
-    )
+    facts = bit_50.image_size, bit_50.pretrained_on, bit_50.finetuned_on
+    assert facts == (448, "imagenet-21k", "imagenet-1k")
     assert dict(find("google/vit-base-patch16-224").overrides) == {"gelu": "erf", "epsilon": 1e-12}
     assert find("BiT-M-R50x1").parameters == 68256659
     assert find("vtab/BiT-M-R50x1-run2-svhn").parameters == 23500352 + 2049 * 10

@@ -9,6 +9,7 @@ import urllib3
 import keras_vit
 from keras_vit.weights.downloads import DownloadError, place_of, reason_of
 from keras_vit.weights.fetch import fetch
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -26,10 +27,8 @@ def test_a_host_that_cannot_be_reached(cache):
 def test_weights_without_a_network_are_named(cache, monkeypatch):
     module = importlib.import_module("keras_vit.weights.fetch")  # also a function has its name
     monkeypatch.setattr(module, "fetch", lambda *_, **__: fetch("https://127.0.0.1:9/x", retries=0))
-    with pytest.raises(
-        DownloadError, match=r"^imagenet21k/ViT-B_16: .*127\.0\.0\.1 cannot be reach"
-    ):
-        keras_vit.from_checkpoint("imagenet21k/ViT-B_16")
+    words = r"^imagenet21k/ViT-B_16: .*127\.0\.0\.1 cannot be reach"
+    refuses(words, keras_vit.from_checkpoint, "imagenet21k/ViT-B_16", error=DownloadError)
 
 
 def test_other_reasons():
@@ -40,6 +39,5 @@ def test_other_reasons():
     strange.__cause__ = urllib3.exceptions.MaxRetryError(None, "/x", certificate)
     strange.__cause__.__cause__ = certificate
     assert "no certificate that is trusted" in reason_of(strange, "https://h/x")
-    assert reason_of(DownloadError("the server answers with HTTP 404"), "https://h/x").endswith(
-        "404"
-    )
+    told = reason_of(DownloadError("the server answers with HTTP 404"), "https://h/x")
+    assert told.endswith("404")

@@ -14,19 +14,8 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.support import (
-    ORACLES,
-    OracleCase,
-    assert_close,
-    canonical_arrays,
-    forward,
-    gradients,
-    largest,
-    oracle_cases,
-    precision,
-    read_arrays,
-    to_numpy,
-)
+from tests.arrays import ORACLES, assert_close, largest, read_arrays, to_numpy
+from tests.support import OracleCase, canonical_arrays, forward, gradients, oracle_cases, precision
 from tests.weights.bit_cases import HUGGING, PAPER, TIMM, V1, every_case, load
 
 FAMILIES = {

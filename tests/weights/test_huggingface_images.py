@@ -13,17 +13,11 @@ from tests.support import assert_close, tiny_vit
 
 pytestmark = pytest.mark.any_backend
 
-DEIT = {
-    "feature_extractor_type": "DeiTFeatureExtractor",
-    "do_center_crop": True,
-    "crop_size": 224,
-    "size": 256,
-    "resample": 3,
-}
-
 
 def test_deit_squashes_before_its_crop():
-    recipe, unsaid = preprocessing_of(DEIT)
+    processor = {"do_center_crop": True, "crop_size": 224, "size": 256, "resample": 3}
+    extractor = {"feature_extractor_type": "DeiTFeatureExtractor"}
+    recipe, unsaid = preprocessing_of({**processor, **extractor})
     assert (recipe.resize, recipe.crop_fraction, unsaid) == ("squash", 0.875, ())
     defaults = {"image_processor_type": "DeiTImageProcessor"}
     assert preprocessing_of(defaults)[0] == recipe

@@ -13,37 +13,22 @@ import pytest
 import keras_vit
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.load import read
-from tests.support import (
-    BACKEND,
-    assert_close,
-    forward,
-    gradients,
-    largest,
-    precision,
-    read_arrays,
-    slow_unless_torch,
-    to_numpy,
-)
-from tests.weights.stored import LATER, assert_same_weights, changed, io_of, model_of, options_of
+from tests.arrays import assert_close, largest, read_arrays, to_numpy
+from tests.support import forward, gradients, precision, slow_unless_torch
+from tests.weights import stored
+from tests.weights.stored import LATER, io_of, model_of, opened
 
 CASES = sorted(path.parent.name for path in LATER.glob("*/io.npz"))
 EVERYWHERE = ("timm_xp", "timm_eva02", "timm_beit", "timm_rope_mixed_ape")
 RESIZED = sorted(path.parent.name for path in LATER.glob("hf_*/resized.npz"))
 cases = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            case, marks=[pytest.mark.slow] * (BACKEND != "torch" and case not in EVERYWHERE)
-        )
-        for case in CASES
-    ],
+    "case", [pytest.param(x, marks=[] if x in EVERYWHERE else slow_unless_torch) for x in CASES]
 )
 
 
-def load(case, dtype="float32", **options):
+def load(case, dtype="float32"):
     noise = json.loads((LATER / case / "case.json").read_text())["noise"]
-    model = keras_vit.from_checkpoint(model_of(case), dtype=dtype, **options_of(case), **options)
-    return model, io_of(case), noise
+    return opened(case, dtype=dtype), io_of(case), noise
 
 
 def with_features(model):
@@ -67,11 +52,10 @@ def test_outputs_and_features(case, dtype, tolerance):
 @cases
 def test_gradients(case, tmp_path):
     """Those of the parameters are read as a checkpoint of their family."""
-    folder = changed(
-        case, tmp_path, lambda _: read_safetensors(LATER / case / "gradients.safetensors")
-    )
+    gradients_of = read_safetensors(LATER / case / "gradients.safetensors")
+    folder = stored.changed(case, tmp_path, lambda _: gradients_of)
     model, io, _noise = load(case)
-    expected = read(folder, options_of(case)).arrays
+    expected = read(folder, stored.options_of(case)).arrays
     cotangent = io["cotangent"].astype("float32")
     loss = lambda y: keras.ops.sum(keras.ops.multiply(y, cotangent))  # noqa: E731
     _, found = gradients(model, loss, io["input"])
@@ -92,10 +76,10 @@ def test_gradients(case, tmp_path):
 def test_another_size(case):
     file = read_arrays(LATER / case / "resized.npz")
     size = file["input"].shape[1:3]
-    loaded = keras_vit.from_checkpoint(model_of(case), image_size=size)
-    resized = keras_vit.resize(keras_vit.from_checkpoint(model_of(case)), size)
+    loaded = opened(case, image_size=size)
+    resized = keras_vit.resize(opened(case), size)
     assert_close(forward(loaded, file["input"]), file["output"], 1e-5)
-    assert_same_weights(resized, loaded, 1e-6)
+    stored.assert_same_weights(resized, loaded, 1e-6)
     report = keras_vit.load_weights(resized, model_of(case))
     assert bool(report.resized) == (case != "hf_dinov3")
 
@@ -103,5 +87,5 @@ def test_another_size(case):
 @slow_unless_torch
 def test_rotary_positions_of_any_grid():
     file = read_arrays(LATER / "hf_dinov3" / "resized.npz")
-    model = keras_vit.from_checkpoint(model_of("hf_dinov3"), variable_size=True)
+    model = opened("hf_dinov3", variable_size=True)
     assert_close(forward(model, file["input"]), file["output"], 1e-5)

@@ -4,21 +4,15 @@ import numpy as np
 import pytest
 
 import keras_vit
-from tests.support import (
-    ORACLES,
-    OracleCase,
-    assert_close,
-    canonical_arrays,
-    forward,
-    read_arrays,
-    values,
-)
+from tests.arrays import assert_close, read_arrays, values
+from tests.support import ORACLES, OracleCase, canonical_arrays, forward
 from tests.weights.stored import assert_same_weights
 
 pytestmark = pytest.mark.any_backend
 
 FOLDERS = sorted((ORACLES / "load_pretrained").iterdir())
 every_case = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+GAP = ORACLES / "load_pretrained" / "gap_resize_down" / "pretrained.npz"
 POOLS = {"token": "token", "gap": "mean"}
 
 
@@ -82,23 +76,18 @@ def test_a_head_does_not_outlive_its_pre_logits():
     model = keras_vit.from_checkpoint(folder / "pretrained.npz", representation_size=None)
     assert not values(model)["head/kernel"].any()
     assert "a head belongs to its own" in model.load_report.head
-    assert set(model.load_report.ignored) == {
-        "pre_logits/kernel",
-        "pre_logits/bias",
-        "head/kernel",
-        "head/bias",
-    }
+    ignored = {"pre_logits/kernel", "pre_logits/bias", "head/kernel", "head/bias"}
+    assert set(model.load_report.ignored) == ignored
 
 
 def test_a_fresh_head_on_demand():
-    folder = ORACLES / "load_pretrained" / "gap_resize_down"
-    model = keras_vit.from_checkpoint(folder / "pretrained.npz")
+    model = keras_vit.from_checkpoint(GAP)
     head = np.array(values(model)["head/kernel"])
     model.get_layer("head").kernel.assign(0 * head)
-    report = keras_vit.load_weights(model, folder / "pretrained.npz", fresh_head=True)
+    report = keras_vit.load_weights(model, GAP, fresh_head=True)
     assert not values(model)["head/kernel"].any()
     assert report.initial == ("head/kernel", "head/bias")
-    keras_vit.load_weights(model, folder / "pretrained.npz")
+    keras_vit.load_weights(model, GAP)
     assert_close(values(model)["head/kernel"], head, 0)
 
 
@@ -115,9 +104,8 @@ def test_the_rule_of_the_resize_at_load_time():
 
 
 def test_other_patches_and_channels_at_load_time():
-    path = ORACLES / "load_pretrained" / "gap_resize_down" / "pretrained.npz"
-    source = keras_vit.from_checkpoint(path)
-    smaller = keras_vit.from_checkpoint(path, patch_size=4, image_size=source.image_size)
+    source = keras_vit.from_checkpoint(GAP)
+    smaller = keras_vit.from_checkpoint(GAP, patch_size=4, image_size=source.image_size)
     twin = keras_vit.resize(source, patch_size=4)
     assert_same_weights(smaller, twin, 1e-6)
 
@@ -125,9 +113,8 @@ def test_other_patches_and_channels_at_load_time():
 @pytest.mark.parametrize("channels", [1, 2, 4, 13])
 def test_weights_of_rgb_in_a_model_of_other_channels(channels):
     """By timm's rule: each channel has the kernel of a colour in turn, all times 3 / channels."""
-    path = ORACLES / "load_pretrained" / "gap_resize_down" / "pretrained.npz"
-    source = keras_vit.from_checkpoint(path)
-    model = keras_vit.from_checkpoint(path, channels=channels)
+    source = keras_vit.from_checkpoint(GAP)
+    model = keras_vit.from_checkpoint(GAP, channels=channels)
     size = source.image_size
     x = np.random.default_rng(0).uniform(-1, 1, (2, *size, channels)).astype("float32")
     colours = [x[..., colour::3].sum(axis=-1) * 3 / channels for colour in range(3)]
@@ -138,7 +125,7 @@ def test_weights_of_rgb_in_a_model_of_other_channels(channels):
     loaded = keras_vit.VisionTransformer(
         source.variant, size, source.num_classes, channels=channels, name="loaded"
     )
-    report = keras_vit.load_weights(loaded, path)
+    report = keras_vit.load_weights(loaded, GAP)
     assert text in str(report) and report.loaded == tuple(model.load_report.loaded)
     assert_close(forward(loaded, x), forward(model, x), 0)
     assert len(model.preprocessing.mean) == channels
@@ -163,6 +150,5 @@ def test_preprocessing_of_other_channels():
 
 
 def test_a_choice_that_does_not_fit_the_file():
-    path = ORACLES / "load_pretrained" / "gap_resize_down" / "pretrained.npz"
     with pytest.raises(ValueError, match="Leave out what the file has otherwise, of registers"):
-        keras_vit.from_checkpoint(path, registers=2)
+        keras_vit.from_checkpoint(GAP, registers=2)

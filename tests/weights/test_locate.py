@@ -94,10 +94,8 @@ def test_a_place_where_nothing_is(tmp_path, monkeypatch, place, words):
     if words:
         place = f"{tmp_path}/missing/{place}"
         words = re.escape(f"there is no folder '{tmp_path}/missing'")
-    with pytest.raises(
-        FileNotFoundError, match=f"file or folder '{re.escape(str(place))}'.*{words}"
-    ):
-        keras_vit.from_checkpoint(place)
+    words = f"file or folder '{re.escape(str(place))}'.*{words}"
+    refuses(words, keras_vit.from_checkpoint, place, error=FileNotFoundError)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +149,8 @@ def published(offline, monkeypatch, tmp_path):
     name = "google/vit-base-patch16-224"
     monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     repository = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
-    folder = shutil.copytree(
-        ORACLES / "hf_transformers5" / "vit_cls_p8", repository / "snapshots" / "1"
-    )
+    source = ORACLES / "hf_transformers5" / "vit_cls_p8"
+    folder = shutil.copytree(source, repository / "snapshots" / "1")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("1")
     (folder / "config.json").chmod(0o644)

@@ -73,10 +73,7 @@ def test_contradictions_are_of_what_the_arrays_show():
         "patches": "patch_size",
         "pooling": "pool",
     }
-    assert arguments.contradictions(fields) == {
-        "hidden_size": (16, 8),
-        "patches": ([4, 2], (4, 4)),
-    }
+    assert arguments.contradictions(fields) == {"hidden_size": (16, 8), "patches": ([4, 2], (4, 4))}
     assert arguments.from_config("width") is None
 
 

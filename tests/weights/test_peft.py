@@ -18,20 +18,10 @@ pytestmark = pytest.mark.any_backend
 BASE = ORACLES / "hf_transformers5" / "vit_cls_p8"
 START = "base_model.model."
 LAYER = "vit.encoder.layer.{}.attention.attention.{}"
-SETTINGS = {
-    "peft_type": "LORA",
-    "r": 4,
-    "lora_alpha": 6,
-    "target_modules": ["query", "value"],
-    "modules_to_save": ["classifier"],
-    "bias": "none",
-    "fan_in_fan_out": False,
-    "use_dora": False,
-    "use_rslora": False,
-    "inference_mode": True,
-    "task_type": None,
-    "revision": None,
-}
+SETTINGS = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "bias": "none", "fan_in_fan_out": False}
+SETTINGS |= {"target_modules": ["query", "value"], "modules_to_save": ["classifier"]}
+SETTINGS |= {"use_dora": False, "use_rslora": False, "inference_mode": True}
+SETTINGS |= {"task_type": None, "revision": None}
 
 
 def adapter(folder, base=BASE, changes=None, classes=3, **settings):
@@ -91,24 +81,18 @@ def test_an_adapter_is_added_to_its_model(tmp_path, settings, scale):
 
 def test_names_of_older_versions(tmp_path):
     folder, pairs, arrays = adapter(tmp_path / "adapter")
-    rename = lambda name: name.replace(".weight", ".default.weight").replace(  # noqa: E731
-        "classifier.", "classifier.modules_to_save."
-    )
-    write_safetensors(
-        folder / "adapter_model.safetensors", {rename(name): a for name, a in arrays.items()}
-    )
+    renamed = {name.replace(".weight", ".default.weight"): a for name, a in arrays.items()}
+    head = "classifier.", "classifier.modules_to_save."
+    renamed = {name.replace(*head): a for name, a in renamed.items()}
+    write_safetensors(folder / "adapter_model.safetensors", renamed)
     assert_merged(keras_vit.from_checkpoint(folder), pairs, arrays, lambda key: 6 / 4)
 
 
 def test_names_of_transformers_5(tmp_path):
     """Its modules have other names than the arrays in its files."""
     folder, pairs, arrays = adapter(tmp_path / "adapter")
-    rename = lambda name: re.sub(  # noqa: E731
-        r"encoder\.layer\.(\d)\.attention\.attention\.(q|v)\w+",
-        r"layers.\1.attention.\2_proj",
-        name,
-    )
-    renamed = {rename(name): array for name, array in arrays.items()}
+    names = r"encoder\.layer\.(\d)\.attention\.attention\.(q|v)\w+", r"layers.\1.attention.\2_proj"
+    renamed = {re.sub(*names, name): array for name, array in arrays.items()}
     assert f"{START}vit.layers.0.attention.q_proj.lora_A.weight" in renamed
     write_safetensors(folder / "adapter_model.safetensors", renamed)
     assert_merged(keras_vit.from_checkpoint(folder), pairs, arrays, lambda key: 6 / 4)

@@ -86,7 +86,6 @@ def test_positions_as_at_run_time():
 
 def test_preprocessing_of_a_photograph():
     datasets = pytest.importorskip("sklearn.datasets")
-    pytest.importorskip("PIL")
     facts = real_vit_s14.PREPROCESSING
     photograph = datasets.load_sample_image("china.jpg")
     (image,) = keras_vit.preprocess(photograph, preprocessing=facts, image_size=224)

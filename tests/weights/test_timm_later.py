@@ -8,18 +8,8 @@ import keras_vit
 from keras_vit.weights.files import read_safetensors
 from keras_vit.weights.formats.timm_models import implied
 from tests.support import assert_close, forward, randomize, refuses, tiny_vit
-from tests.weights.stored import (
-    LATER,
-    arrays_of,
-    assert_same_weights,
-    changed,
-    config_of,
-    io_of,
-    model_of,
-    options_of,
-    output_of_library,
-    refused,
-)
+from tests.weights import stored
+from tests.weights.stored import LATER, changed, refused
 
 pytestmark = pytest.mark.any_backend
 CASES = sorted(path.parent.name for path in LATER.glob("timm_*/io.npz"))
@@ -28,9 +18,9 @@ each = pytest.mark.parametrize("case", CASES)
 
 @each
 def test_timm_opens_what_was_written(tmp_path, case):
-    model, io = keras_vit.from_checkpoint(model_of(case), **options_of(case)), io_of(case)
+    model, io = stored.opened(case), stored.io_of(case)
     keras_vit.save_weights(model, tmp_path / "model.safetensors")
-    outputs = output_of_library(model, tmp_path, io["input"])
+    outputs = stored.output_of_library(model, tmp_path, io["input"])
     assert_close(outputs, io["output"], 1e-5 * max(abs(io["output"]).max(), 1))
 
 
@@ -48,7 +38,10 @@ def test_names_that_depend_on_the_model(tmp_path, options, name):
     model = randomize(tiny_vit(gelu="erf", stem_numerics="timm", image_size=32, **options))
     keras_vit.save_weights(model, path)
     assert name in read_safetensors(path)
-    assert_same_weights(keras_vit.from_checkpoint(path), model)
+    stored.assert_same_weights(keras_vit.from_checkpoint(path), model)
+
+
+QUICK_GELU = {"rotary": None, "activation": "quick_gelu"}
 
 
 @pytest.mark.parametrize(
@@ -56,11 +49,7 @@ def test_names_that_depend_on_the_model(tmp_path, options, name):
     [
         ("dinov3_plus", "rotary=", {"rotary": "dinov3", "image_size": (12, 20)}),
         ("rope_axial", "rotary=", {"rotary": "axial", "image_size": (8, 12)}),
-        (
-            "clip_quickgelu",
-            "rotary=..., epsilon=..., activation=",
-            {"rotary": None, "activation": "quick_gelu"},
-        ),
+        ("clip_quickgelu", "rotary=..., epsilon=..., activation=", QUICK_GELU),
     ],
 )
 def test_what_arrays_do_not_show_is_asked_for(tmp_path, name, asked, options):
@@ -68,23 +57,23 @@ def test_what_arrays_do_not_show_is_asked_for(tmp_path, name, asked, options):
     (changed(case, tmp_path) / "config.json").unlink()
     path = tmp_path / "model.safetensors"
     refused(asked, path, num_heads=2)
-    expected = keras_vit.from_checkpoint(model_of(case), **options_of(case))
+    expected = stored.opened(case)
     pool = {"pool": expected.variant.pool, "epsilon": expected.variant.epsilon}
     model = keras_vit.from_checkpoint(path, num_heads=2, **options, **pool)
-    images = io_of(case)["input"]
+    images = stored.io_of(case)["input"]
     assert_close(forward(model, images), forward(expected, images), 1e-6)
 
 
 @each
 def test_a_config_of_another_architecture_with_equal_sizes(tmp_path, case):
     """Each array must have a use in the model that the config names, and none may be missing."""
-    folder, config = changed(case, tmp_path), config_of(case)
-    others = {config_of(other)["architecture"] for other in CASES}
+    folder, config = changed(case, tmp_path), stored.config_of(case)
+    others = {stored.config_of(other)["architecture"] for other in CASES}
     # BEiT's arguments say themselves which of its two kinds of biases it has.
     same = [{config["architecture"]}, {"beit_base_patch16_224", "beitv2_base_patch16_224"}]
     for name in others - next((s for s in same[::-1] if config["architecture"] in s), set()):
         (folder / "config.json").write_text(json.dumps({**config, "architecture": name}))
-        refused(r"of another model|which no model", folder, **options_of(case))
+        refused(r"of another model|which no model", folder, **stored.options_of(case))
 
 
 @pytest.mark.parametrize(
@@ -107,8 +96,8 @@ def test_what_timm_has_no_place_for(tmp_path, options, words):
 
 def test_the_last_norm_of_masked_pre_training(tmp_path):
     """timm takes it for the norm after the pooling, which its architecture has instead."""
-    expected = keras_vit.from_checkpoint(model_of("timm_eva02"))
-    arrays = {n.replace("fc_norm", "norm"): a for n, a in arrays_of("timm_eva02").items()}
+    expected = stored.opened("timm_eva02")
+    arrays = {n.replace("fc_norm", "norm"): a for n, a in stored.arrays_of("timm_eva02").items()}
     folder = changed("timm_eva02", tmp_path, lambda _: arrays)
     refused("norm=False, and the file has", folder)
     changed("timm_eva02", tmp_path, lambda _: {**arrays, "mask_token": (1, 1, 16)})

@@ -9,40 +9,34 @@ import pytest
 import keras_vit
 from keras_vit.weights.formats.aimv2 import sincos_table
 from tests.support import assert_close, forward, images, randomize, refuses, tiny_vit
-from tests.weights.stored import changed, model_of
+from tests.weights.stored import arrays_of, changed, opened
 
 pytestmark = pytest.mark.any_backend
 
 
 def test_the_text_tower_and_unused_layers_are_named():
-    report = keras_vit.from_checkpoint(model_of("tower_clip_both_towers")).load_report
+    report = opened("tower_clip_both_towers").load_report
     assert "logit_scale" in report.ignored and "text_projection.weight" in report.ignored
-    report = keras_vit.from_checkpoint(model_of("tower_clip_classes")).load_report
+    report = opened("tower_clip_classes").load_report
     assert [n for n in report.ignored if "post_layernorm" in n]
-    report = keras_vit.from_checkpoint(model_of("tower_siglip_classes")).load_report
+    report = opened("tower_siglip_classes").load_report
     assert "vision_model.head.attention.in_proj_weight" in report.ignored
     assert "classifier.weight" not in report.ignored
-
-
-def test_the_tokens_that_a_pooling_would_have_read():
-    model = keras_vit.from_checkpoint(model_of("tower_siglip"), pool=None)
+    model = opened("tower_siglip", pool=None)  # gives the tokens that its pooling would have read
     assert model.output_shape == (None, 9, 16)
     assert "head.probe" in model.load_report.ignored
 
 
 def test_what_a_config_does_not_say_is_what_its_class_means(tmp_path):
     def widened(arrays):  # 12 heads of one unit each
-        return {
-            name: np.zeros([12 if n == 16 else n for n in a.shape], "float32")
-            for name, a in arrays.items()
-        }
+        return {n: tuple(12 if side == 16 else side for side in a.shape) for n, a in arrays.items()}
 
     folder = changed("tower_siglip_classes", tmp_path, widened, vision_config={"patch_size": 4})
     model = keras_vit.from_checkpoint(folder)
     v, recipe = model.variant, model.preprocessing
     assert (v.num_heads, v.gelu, v.epsilon) == (12, "tanh", 1e-6)
     assert (recipe.interpolation, recipe.mean) == ("bicubic", (0.5, 0.5, 0.5))
-    model = keras_vit.from_checkpoint(model_of("tower_clip"))
+    model = opened("tower_clip")
     assert (model.variant.activation, model.variant.epsilon) == ("quick_gelu", 1e-5)
     assert model.preprocessing.resize == "shortest"
     assert model.preprocessing.mean[0] == 0.48145466
@@ -64,10 +58,8 @@ def test_pixels_beyond_the_last_whole_patch(tmp_path):
 
 
 def test_computed_positions(tmp_path):
-    def without_table(arrays):
-        return {n: a for n, a in arrays.items() if "position" not in n}
-
-    folder = changed("tower_aimv2", tmp_path, without_table, is_native=True)
+    tables = dict.fromkeys(n for n in arrays_of("tower_aimv2") if "position" in n)
+    folder = changed("tower_aimv2", tmp_path, tables, is_native=True)
     model = keras_vit.from_checkpoint(folder, image_size=(8, 12))
     table = sincos_table((2, 3), 16)
     assert_close(model.get_layer("patch_encoder").position.embedding, table, 1e-7)
@@ -80,15 +72,9 @@ def test_computed_positions(tmp_path):
 
 
 CLIP = {"pre_norm": "layer_norm", "patch_bias": False, "num_classes": 0}
-AIMV2 = {
-    "norm": "rms_norm",
-    "patch_norm": "rms_norm",
-    "mlp": "swiglu",
-    "biases": "none",
-    "qkv_bias": False,
-    "pool": "mean",
-    "num_classes": 0,
-}
+AIMV2 = {"norm": "rms_norm", "patch_norm": "rms_norm", "mlp": "swiglu", "biases": "none"}
+AIMV2 |= {"qkv_bias": False, "pool": "mean", "num_classes": 0}
+CLASSES = {"pool": "mean", "class_token": True, "final_norm": False, "num_classes": 3}
 
 
 @pytest.mark.parametrize(
@@ -97,10 +83,7 @@ AIMV2 = {
         ({}, "ViTForImageClassification"),
         (CLIP, "CLIPVisionModel"),
         ({**CLIP, "projection": 12, "activation": "silu"}, "CLIPVisionModelWithProjection"),
-        (
-            {**CLIP, "pool": "mean", "class_token": True, "final_norm": False, "num_classes": 3},
-            "CLIPForImageClassification",
-        ),
+        ({**CLIP, **CLASSES}, "CLIPForImageClassification"),
         ({"pool": "map", "num_classes": 0, "activation": "quick_gelu"}, "SiglipVisionModel"),
         ({"pool": "mean", "num_classes": 0}, "SiglipVisionModel"),
         ({"pool": "mean"}, "SiglipForImageClassification"),
