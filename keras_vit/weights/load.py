@@ -68,7 +68,7 @@ def load_weights(
         fresh_head: whether the model keeps its own head even where that of the file fits.
         prefix: what the names of the model's arrays begin with in a file with several models, such
             as `"student."`. `None` takes what is a whole model under one prefix, and of several
-            the average that training kept (teacher, EMA, momentum); the report names the prefix.
+            alike the average over training (teacher, EMA, momentum); the report names the prefix.
 
     Raises:
         FileNotFoundError: there is no such file.
