@@ -49,17 +49,7 @@ def assert_loads(path, told, factor=1.0, source=TIMM, prefix=None):
 
 
 @pytest.mark.parametrize(
-    "prefix",
-    [
-        "model.",
-        "net.",
-        "model.backbone.",
-        "module.",
-        "_orig_mod.",
-        "encoder.",
-        "backbone.",
-        "a.b.c.",
-    ],
+    "prefix", "model. net. model.backbone. module. _orig_mod. encoder. backbone. a.b.c.".split()
 )
 def test_a_prefix_is_left_out_in_every_format(tmp_path, prefix):
     for source in (TIMM, HUGGING_FACE):
