@@ -130,14 +130,13 @@ class CanonicalCheckpoint:
             scale, name_in_file = arrays.pop(name), origin.pop(name)
             block, branch = name.removesuffix("/gamma").split("/layer_scale_")
             last = f"{block}/attention/out" if branch == "1" else f"{block}/mlp/dense_2"
-            for part in (f"{last}/kernel", f"{last}/bias"):
-                if part in arrays:
-                    if scale.shape != arrays[part].shape[-1:]:
-                        raise CheckpointError(
-                            f"{name_in_file!r} and {origin[part]!r} are of different width."
-                        )
-                    arrays[part] = arrays[part] * scale
-                    origin[part] += f" * {name_in_file}"
+            for scaled in {f"{last}/kernel", f"{last}/bias"} & arrays.keys():
+                if scale.shape != arrays[scaled].shape[-1:]:
+                    raise CheckpointError(
+                        f"{name_in_file!r} and {origin[scaled]!r} are of different width."
+                    )
+                arrays[scaled] = arrays[scaled] * scale
+                origin[scaled] += f" * {name_in_file}"
 
 
 # ---- what the shapes of arrays tell: width, depth, pooling, ...

@@ -25,6 +25,9 @@ from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import Table, join_heads, key_of
 
 ANY = "any"  # in place of the values of an argument: all of them
+WITHOUT_CONFIG = (
+    "Put the one of this model beside the file, or none: then say what the arrays do not show."
+)
 DIFFERS = "differs"  # of an obstacle that only changes what a model computes
 
 
@@ -34,9 +37,9 @@ class Family:
 
     name: str  # whose format it is
     table: Table
-    sign: str = r"(?!)"  # pattern of a name by which its files are recognised
+    signature: str = r"(?!)"  # pattern of a name by which its files are recognised
     # Pattern of what only the training of its authors leaves in a file, wherever in a name.
-    beside: str = ""
+    training_state: str = ""
     stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
@@ -66,10 +69,10 @@ class Family:
 
     def recognises(self, arrays):
         """Whether these are the names of this family."""
-        return any(re.match(self.sign, name) for name in arrays)
+        return any(re.match(self.signature, name) for name in arrays)
 
-    def places(self, file):
-        """How many of the names in a file have a place in this format."""
+    def count_known(self, file):
+        """How many of the names in a file are of this format."""
         plain = (self.plain_name(name, file) for name in file)
         ignored = re.compile("|".join(self.ignored) or r"(?!)")
         return sum(bool(self.table.targets(n) or ignored.fullmatch(n)) for n in plain)
@@ -79,11 +82,9 @@ class Family:
 
         Patch kernels have the shape (height, width, channels, width of a token).
         """
-        prefix = self.prefix_of(file)
-        inside = [name for name in file if name.startswith(prefix)]
-        plain = [self.plain_name(name.removeprefix(prefix), file) for name in inside]
-        names = dict(zip(plain, inside))
-        if twice := sorted({p for p, name in zip(plain, inside) if names[p] != name}):
+        plain = [self.plain_name(name, file) for name in file]
+        names = dict(zip(plain, file))
+        if twice := sorted({p for p, name in zip(plain, file) if names[p] != name}):
             raise CheckpointError(
                 f"The file has the same arrays with and without {self.stripped}: "
                 f"{shortened(twice, 4)}."
@@ -92,14 +93,14 @@ class Family:
         for pattern, what in self.unsupported.items():
             if named := [name for name in tower if re.fullmatch(pattern, name)]:
                 raise unsupported(f"{what} ({named[0]!r} and {len(named) - 1} more)")
-        arrays, origin, ignored = self.table.read(self.unstacked(tower), self.name, self.ignored)
-        origin = {target: names.get(where, prefix + where) for target, where in origin.items()}
-        outside = (name for name in file if not name.startswith(prefix))
-        return arrays, origin, (*outside, *(names[name] for name in ignored))
-
-    def prefix_of(self, file):
-        """What the names of the model begin with; arrays under other names are left aside."""
-        return ""
+        try:
+            layers = self.unstacked(tower)
+        except (ValueError, LookupError) as error:
+            text = f"Arrays that join several layers have other shapes ({error})."
+            raise CheckpointError(text) from error
+        arrays, origin, ignored = self.table.read(layers, self.name, self.ignored)
+        origin = {target: names.get(where, where) for target, where in origin.items()}
+        return arrays, origin, tuple(names[name] for name in ignored)
 
     def plain_name(self, name, file):
         """The name of an array as it stands in the table."""
@@ -119,7 +120,8 @@ class Family:
             arguments.add(ARRAYS, num_heads=heads_of(arrays))
         canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
         canonical.preprocessing = self.preprocessing
-        self.take_config(contents, arguments)
+        arguments.config = self.config_of_model(contents, arguments)
+        self.add_config(arguments)
         self.check_arrays_by_key(origin, arguments.config)
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
@@ -139,20 +141,25 @@ class Family:
         """The config.json beside the arrays as one dict."""
         return contents.config
 
-    def take_config(self, contents, arguments):
-        """Adds what the config.json beside the arrays says, unless it is of another model."""
-        config = arguments.config = self.flat_config(contents)
+    def config_of_model(self, contents, arguments):
+        """The config.json beside the arrays as one dict, empty if it is of another model."""
+        config = self.flat_config(contents)
+        fields = {key: field for key, field, _ in self.settings() if key in config}
+        wrong = arguments.contradictions(config, fields)
+        if wrong and self.needs_config:
+            raise CheckpointError(
+                "The config.json is of another model; (config, file) differ in "
+                f"{wrong}. {WITHOUT_CONFIG}"
+            )
+        is_of_model = self.needs_config or (fields and not wrong)
+        return config if is_of_model else {}
+
+    def add_config(self, arguments):
+        """Adds what the config of the model says of its arguments."""
+        config = arguments.config
         rows = [row for row in self.settings() if row[0] in config]
         # The load report names first what has a default.
         rows.sort(key=lambda row: (*self.defaults, row[1]).index(row[1]))
-        if wrong := arguments.contradictions({key: field for key, field, _ in rows}):
-            if self.needs_config:
-                raise CheckpointError(
-                    f"The config.json is of another model; (config, file) differ in {wrong}."
-                )
-            rows = ()
-        if not (rows or self.needs_config):  # nothing there is known to be of this model
-            arguments.config = {}
         for key, field, meanings in rows:
             value = config[key]
             if meanings is not None:
@@ -176,17 +183,16 @@ class Family:
         believed only where each array has a use in its model, and none is missing there.
         """
         texts = []
-        for key, part in self.arrays_by_key.items():
-            names = [name for path, name in origin.items() if part in (path, name)]
+        for key, array in self.arrays_by_key.items():
+            names = [name for path, name in origin.items() if array in (path, name)]
             if key in config and bool(config[key]) != bool(names):
-                has = repr(names[0]) if names else f"no {part!r}"
+                has = repr(names[0]) if names else f"no {array!r}"
                 texts.append(f"it says {key}={config[key]!r:.200}, and the file has {has}")
         if texts:
             names = [config[k] for k in ("architecture", "model_type") if k in config]
             raise CheckpointError(
                 f"The config.json {f'({names[0]!r:.100}) ' if names else ''}is of another model: "
-                f"{'; '.join(texts[:4])}. Put the one of this model beside the file, or none: then "
-                "say what the arrays do not show."
+                f"{'; '.join(texts[:4])}. {WITHOUT_CONFIG}"
             )
 
     def complete(self, canonical, contents):
@@ -229,13 +235,13 @@ class Family:
         It is `DIFFERS` of what the library of the family computes otherwise; for anything else that
         is true the format has no place.
         """
-        v, places = model.variant, self.can_store
+        v, storable = model.variant, self.can_store
         if isinstance(v, Extensions):
             paper = {name: (value,) for name, value in vars(Extensions()).items()}
             at_input = {} if v.position == "none" else {"position_at": ("input",)}
-            places = {**paper, **at_input, **places}
+            storable = {**paper, **at_input, **storable}
         computed = dict.fromkeys(differing(v, self.can_compute), DIFFERS)
-        return {**computed, **dict.fromkeys(differing(v, places), True)}
+        return {**computed, **dict.fromkeys(differing(v, storable), True)}
 
 
 def unsupported(what, advice=""):

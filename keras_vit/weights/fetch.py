@@ -1,12 +1,8 @@
 """Where weights are that somebody names: a path, or a file of the web, the hub or this package."""
 
-import atexit
-import functools
 import hashlib
-import importlib.resources
 import os
 import re
-import tempfile
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -211,23 +207,10 @@ def _fetch_hub(name, offline, timeout):
 def _packaged(source):
     """The path of a file that comes with this package: `keras_vit/weights/NAME/FILE`."""
     address = re.fullmatch(PACKAGE + r"(\w+)/(\w[\w.-]*)", source, re.ASCII)
-    path = address and _folder(address[1]) / address[2]
+    path = address and Path(__file__).parent / address[1] / address[2]
     if not path or not path.is_file():
         raise FileNotFoundError(
             f"No such file comes with this package. Received: {source!r}. If it should, as "
             "package://digits/model.safetensors does, install keras3-vit anew."
         )
     return path
-
-
-@functools.cache
-def _folder(name):
-    folder = importlib.resources.files("keras_vit.weights") / name
-    if isinstance(folder, Path):
-        return folder
-    # The package lies in a zip file: a copy that lasts as long as the process.
-    copy = tempfile.TemporaryDirectory(prefix="keras_vit-")
-    atexit.register(copy.cleanup)
-    for file in folder.iterdir() if folder.is_dir() else ():
-        (Path(copy.name) / file.name).write_bytes(file.read_bytes())
-    return Path(copy.name)

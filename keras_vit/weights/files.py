@@ -4,7 +4,6 @@ Nothing is ever unpickled. A file may claim any sizes for its arrays, so its cla
 with its own size before memory is taken.
 """
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -38,13 +37,18 @@ task.weights.h5 model.weights.h5 adapter_model.safetensors adapter_model.bin
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """A checkpoint on the disk: its path, its arrays by name, and two JSON files beside it."""
+    """A checkpoint on the disk: its path, its arrays by name, and two JSON files beside it.
+
+    `prefix` has been left out of the names; `adapted` names the model that an adapter was merged
+    into.
+    """
 
     path: pathlib.Path
     arrays: dict
     config: dict = dataclasses.field(default_factory=dict)
     processor: dict = dataclasses.field(default_factory=dict)
-    adapted: str | None = None  # the name of the model that an adapter was merged into
+    prefix: str = ""
+    adapted: str | None = None
 
 
 def open_checkpoint(path):
@@ -92,7 +96,9 @@ def _read(file):
         return read_torch(file)
     if start.startswith(b"\x89HDF"):
         return read_hdf5(file)
-    fault = "empty" if not start else f"of an unknown kind (it begins with {start!r})"
+    fault = f"of an unknown kind (it begins with {start!r})" if start else "empty"
+    if start == b"version h":
+        fault = "a pointer of Git LFS, in whose place `git lfs pull` puts the file"
     raise CheckpointError(
         f"{str(file)!r} is {fault}. Expected a checkpoint in npz, safetensors, PyTorch or HDF5; "
         "check that the download is complete."
@@ -100,9 +106,9 @@ def _read(file):
 
 
 def _read_archive(file):
-    names = []
-    with contextlib.suppress(Exception), zipfile.ZipFile(file) as archive:
-        names = archive.namelist()  # of a damaged one the npz reader says how
+    with opening(file, "a zip archive, as npz and PyTorch files are"):
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
     if "config.json" in names and "model.weights.h5" in names:
         raise CheckpointError(
             f"{str(file)!r} is a whole Keras model: open it with keras.saving.load_model."
@@ -122,10 +128,10 @@ def _read_index(index):
             plain = pathlib.PureWindowsPath(name).name  # what follows either slash, and a drive
             is_plain = name == plain and name not in ("", "..")
             require(is_plain, f"it names {name!r}, not a plain name of a file in its folder")
-            part = _read(index.parent / name)
-            repeated = sorted(set(part) & set(arrays))
+            shard = _read(index.parent / name)
+            repeated = sorted(set(shard) & set(arrays))
             require(not repeated, f"several files hold {repeated}")
-            arrays.update(part)
+            arrays.update(shard)
         one, other = sorted(set(table) - set(arrays)), sorted(set(arrays) - set(table))
         require(not one and not other, f"only it has {one}, and only the files have {other}")
     return arrays

@@ -2,9 +2,10 @@
 
 The way of one array, the positions in Google's ViT-B_16.npz, into a model for 384 x 384 pixels:
 
-1. `read`: `locate` finds the file, `open_checkpoint` reads it, and `find_model` tells by names that
-   begin with `Transformer/` that it has the format of formats/google.py. By its table
-   `Transformer/posembed_input/pos_embedding` is the variable `patch_encoder/position/embedding`.
+1. `read`: `locate` (fetch.py) finds the file, `open_checkpoint` (files.py) reads it, and
+   `find_model` (readers.py) tells by names that begin with `Transformer/` that it has the format
+   of formats/google.py. By its table `Family.read` (family.py) makes the variable
+   `patch_encoder/position/embedding` of `Transformer/posembed_input/pos_embedding`.
 2. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
 3. `assign` gives it to the variable, once every array has a variable of its shape.
 4. The `LoadReport` lists it under `resized`.
@@ -67,7 +68,7 @@ def load_weights(
         fresh_head: whether the model keeps its own head even where that of the file fits.
         prefix: what the names of the model's arrays begin with in a file with several models, such
             as `"student."`. `None` takes what is a whole model under one prefix, and of several
-            the average that training kept (teacher, EMA, momentum); the report names the prefix.
+            alike the average over training (teacher, EMA, momentum); the report names the prefix.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -170,9 +171,8 @@ def read_contents(contents, model_arguments, prefix=None):
         # The arrays of the model without a prefix, and the family whose format has such names.
         model = find_model(contents, prefix)
         # Each array by the path of its variable, and the arguments of the model.
-        checkpoint = model.family.read(
-            dataclasses.replace(contents, arrays=model.arrays), model_arguments
-        )
+        found = dataclasses.replace(contents, arrays=model.arrays, prefix=model.prefix)
+        checkpoint = model.family.read(found, model_arguments)
         check_architecture(checkpoint)
         # What a config says that is not of this model, as the arrays show, is left aside.
         config = contents.config if checkpoint.arguments.config else {}

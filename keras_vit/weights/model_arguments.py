@@ -37,7 +37,7 @@ class Arguments(dict):
     Attributes:
         caller: arguments of a caller, or of the model that takes the weights. They are wishes for
             the model; a reader adds one as from `CALLER` where the file leaves it open.
-        config: what the config beside the file says, by the keys of its library.
+        config: what the config of the model says, by the keys of its library; empty without one.
         assumed: argument -> what the load report says of its source.
     """
 
@@ -74,8 +74,8 @@ class Arguments(dict):
         """Whether the arrays show an argument, so that a config which contradicts it is wrong."""
         return self.source_of(field) == ARRAYS and field not in SUGGESTED
 
-    def contradictions(self, fields):
-        """Key of the config -> (value there, value that the arrays show), where they differ.
+    def contradictions(self, config, fields):
+        """Key of a config -> (value there, value that the arrays show), where they differ.
 
         `fields` is a dict from such keys to the arguments that they stand for.
         """
@@ -86,7 +86,7 @@ class Arguments(dict):
             return stated == shown
 
         shown = {key: self[field] for key, field in fields.items() if self.is_shown(field)}
-        pairs = {key: (self.config[key], value) for key, value in shown.items()}
+        pairs = {key: (config[key], value) for key, value in shown.items()}
         return {key: both for key, both in pairs.items() if not equal(*both)}
 
     @property

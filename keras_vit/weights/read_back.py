@@ -56,9 +56,9 @@ def differences(model, checkpoint):
     return pairs
 
 
-def warn_of_changes(model, path, arrays, beside, format):
+def warn_of_changes(model, path, arrays, json_files, format):
     """Warns of what a reader of the files written takes otherwise than the model has it."""
-    configs = (beside.get(name, {}) for name in ("config.json", "preprocessor_config.json"))
+    configs = (json_files.get(name, {}) for name in ("config.json", "preprocessor_config.json"))
     written = Contents(path, arrays, *map(json.loads, map(json.dumps, configs)))
     checkpoint, _, otherwise = read_back(written, model)
     if checkpoint is None:

@@ -14,9 +14,9 @@ from typing import Any
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.text import shortened
 from keras_vit.weights.canonical import REQUIRED, ROOT
+from keras_vit.weights.family import WITHOUT_CONFIG
 from keras_vit.weights.formats import (
     aimv2,
-    big_vision,
     bit,
     google,
     huggingface,
@@ -26,7 +26,6 @@ from keras_vit.weights.formats import (
     official,
     open_clip,
     timm,
-    torchvision,
     vision_towers,
 )
 from keras_vit.weights.safety import CheckpointError
@@ -45,18 +44,18 @@ FAMILIES = (
     aimv2.APPLE,
     timm.FAMILY,
     *bit.FAMILIES,
-    torchvision.FAMILY,
+    official.TORCHVISION,
     keras_hub.FAMILY,
-    big_vision.FAMILY,
-    google.FAMILY,
+    *google.FAMILIES,
 )
 DEPTH = 8  # of dicts and wrappers in each other
 MOST = 100  # prefixes that look like those of models
-# Of several models in a file, one of these is what its authors evaluate: an average over training.
-AVERAGES = {"teacher", "ema", "momentum", "target", "averaged", "average", "avg", "swa", "shadow"}
-# No model, though the names of its arrays are repeated there.
+# Of several alike in a file, one of these is what its authors evaluate: an average over training.
+AVERAGES = {*"teacher ema momentum target averaged average avg swa shadow polyak".split()}
+# No model, though the names of its arrays are repeated there; `opt/target/` is one of Flax.
 STATES = re.compile(
     r"(.*[./_])?(optim(izers?)?(_states?)?(_dicts?)?|exp_avg(_sq)?|mu|nu|\w*buffers?|grads?)[./]"
+    r"|(.*[./])?opt(_states?)?[./](?!target[./])"
 )
 # PyTorch's own wrappers within a model.
 WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_module)\.")
@@ -86,7 +85,7 @@ class ModelInFile:
         """Whether its family has a place for every array, and patches of a model are among them."""
         try:
             canonical = self.family.arrays_of(self.arrays)[0] if self.family else {}
-        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+        except CheckpointError:
             return False
         return PROJECTION in canonical or ROOT in canonical
 
@@ -110,8 +109,8 @@ def find_model(contents, prefix=None):
     if own and of_config and model_type not in own:
         raise CheckpointError(
             f"It has a config.json of another model: model_type={model_type!r} stands for "
-            f"{' or '.join(of_config)}, and the arrays are those of {model.family.name}. Put the "
-            "one of this model beside the file, or none."
+            f"{' or '.join(of_config)}, and the arrays are those of {model.family.name}. "
+            f"{WITHOUT_CONFIG}"
         )
     return model
 
@@ -119,41 +118,49 @@ def find_model(contents, prefix=None):
 def _model_in(arrays, prefix):
     """The `ModelInFile` of the arrays of a file."""
     trained = [
-        f for f in FAMILIES if f.beside and any(re.search(f.beside, name) for name in arrays)
+        f
+        for f in FAMILIES
+        if f.training_state and any(re.search(f.training_state, name) for name in arrays)
     ]
-
-    def part(place, outside=()):
-        inside = {
-            name.removeprefix(place): name
-            for name in arrays
-            if name.startswith(place) and not name.startswith(outside)
-        }
-        bare = {WITHIN.sub("", name): stored for name, stored in inside.items()}
-        inside = bare if len(bare) == len(inside) else inside
-        named = {name: arrays[stored] for name, stored in inside.items()}
-        recognised = (f for f in FAMILIES if f.recognises(named))
-        authors = (f for f in trained if ModelInFile(f, named, inside).is_whole)
-        family = next(itertools.chain(authors, recognised), None)
-        return ModelInFile(family, named, inside, place)
-
-    whole = part(_ended("" if prefix is None else prefix, arrays))
-    if whole.is_whole:
-        return whole
+    everything = _model_under(_ended("" if prefix is None else prefix, arrays), arrays, trained)
+    if everything.is_whole:
+        return everything
     models = []
-    for place in _places(arrays, whole.prefix):
-        is_apart = not any(place.startswith(model.prefix) for model in models)
-        if is_apart and (model := part(place)).is_whole:
+    for start in _prefixes(arrays, everything.prefix):
+        is_nested = any(start.startswith(model.prefix) for model in models)
+        if not is_nested and (model := _model_under(start, arrays, trained)).is_whole:
             models.append(model)
     states = {name[: match.end()] for name in arrays if (match := STATES.match(name.lower()))}
-    # The model that stands under no further prefix may have one of these within it.
-    for inner in (None, *models):
-        others = [model for model in models if model is not inner]
-        outer = part(whole.prefix, (*(model.prefix for model in others), *states))
-        if outer.is_whole:
-            return _best([outer, *others], whole, prefix)
-    # A family that has places for most of the names: then the others are a fault.
-    is_mostly = whole.family and 2 * whole.family.places(whole.arrays) > len(whole.arrays)
-    return whole if prefix == "" or is_mostly else _best(models, whole, prefix)
+    # The model that stands under no further prefix may have one of these as a part.
+    for component in (None, *models):
+        others = [model for model in models if model is not component]
+        besides = (*(model.prefix for model in others), *states)
+        remainder = _model_under(everything.prefix, arrays, trained, besides=besides)
+        if remainder.is_whole:
+            return _best([remainder, *others], everything, prefix)
+    # A family that knows most of the names: then the others are a fault.
+    family = everything.family
+    is_mostly = family and 2 * family.count_known(everything.arrays) > len(everything.arrays)
+    return everything if prefix == "" or is_mostly else _best(models, everything, prefix)
+
+
+def _model_under(prefix, arrays, trained, besides=()):
+    """The `ModelInFile` whose names begin with a prefix, and with none of those `besides`.
+
+    `trained` are the families whose training left something in the file, which come first.
+    """
+    origin = {
+        name.removeprefix(prefix): name
+        for name in arrays
+        if name.startswith(prefix) and not name.startswith(besides)
+    }
+    unwrapped = {WITHIN.sub("", name): stored for name, stored in origin.items()}
+    origin = unwrapped if len(unwrapped) == len(origin) else origin
+    named = {name: arrays[stored] for name, stored in origin.items()}
+    authors = (f for f in trained if ModelInFile(f, named, origin).is_whole)
+    recognised = (f for f in FAMILIES if f.recognises(named))
+    family = next(itertools.chain(authors, recognised), None)
+    return ModelInFile(family, named, origin, prefix)
 
 
 def _ended(prefix, names):
@@ -163,6 +170,8 @@ def _ended(prefix, names):
     for choice in (prefix + ".", prefix + "/", prefix):
         if any(name.startswith(choice) for name in names):
             return choice
+    if not names:
+        raise CheckpointError("It holds no arrays. Give the file that the weights were saved in.")
     first = dict.fromkeys(re.match(r"[^./]*[./]?", name)[0] for name in names)
     raise CheckpointError(
         f"No name of an array begins with the prefix. Received: prefix={prefix!r}; the names in "
@@ -170,31 +179,30 @@ def _ended(prefix, names):
     )
 
 
-def _places(names, start):
+def _prefixes(names, start):
     """Prefixes behind which a name is one that only some family has, the shortest first."""
-    signs = re.compile("|".join(f"(?:{family.sign})" for family in FAMILIES))
-    places = {
+    signatures = re.compile("|".join(f"(?:{family.signature})" for family in FAMILIES))
+    prefixes = {
         name[:end]
         for name in names
         for end in (dot.end() for dot in itertools.islice(re.finditer(r"[./]", name), DEPTH))
-        if name.startswith(start) and end > len(start) and signs.match(name, end)
+        if name.startswith(start) and end > len(start) and signatures.match(name, end)
         # The stem of a hybrid has the names of a BiT.
         if "patch_embed" not in name[:end]
     }
-    if len(places) > MOST:
+    if len(prefixes) > MOST:
         raise CheckpointError(
-            f"Too many parts of the file look like models. Received: {shortened(sorted(places))}; "
-            "say which one it is: prefix=..."
+            "Too many parts of the file look like models. Received: "
+            f"{shortened(sorted(prefixes))}; say which one it is: prefix=..."
         )
-    return sorted(places, key=lambda place: (len(place), place))
+    return sorted(prefixes, key=lambda prefix: (len(prefix), prefix))
 
 
-def _best(models, whole, prefix):
-    """The model that was asked for, the only one, or the only average; `whole` without one."""
+def _best(models, everything, prefix):
+    """The model asked for, the only one, or the only average; `everything` where there is none."""
     models = [m for m in models if not STATES.match(m.prefix.lower())]
-    words = lambda model: set(re.split(r"[\W_\d]+", model.prefix.lower()))  # noqa: E731
-    asked = [m for m in models if prefix is not None and m.prefix == whole.prefix]
-    choice = asked or [m for m in models if AVERAGES & words(m)] or models
+    asked = [m for m in models if prefix is not None and m.prefix == everything.prefix]
+    choice = asked or [m for m in models if _is_average(m, models)] or models
     if len(choice) > 1:
         listed = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)
         raise CheckpointError(
@@ -202,9 +210,18 @@ def _best(models, whole, prefix):
             "keras_vit.from_checkpoint or keras_vit.load_weights), or another of these."
         )
     if not choice:
-        return whole
+        return everything
     others = tuple(m.prefix for m in models if m is not choice[0])
     return dataclasses.replace(choice[0], others=others)
+
+
+def _is_average(model, models):
+    """Whether a model is called an average, and is like another: a larger teacher is none."""
+    words = set(re.split(r"[\W_\d]+", model.prefix.lower()))
+    # Heads of training may differ.
+    shapes = lambda m: {(n, a.shape) for n, a in m.arrays.items() if "head" not in n}  # noqa: E731
+    pairs = ((shapes(model), shapes(other)) for other in models if other is not model)
+    return bool(AVERAGES & words) and any(own <= other or other <= own for own, other in pairs)
 
 
 def nearest(names):

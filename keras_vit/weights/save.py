@@ -122,12 +122,12 @@ def save_weights(
 
         check_card_place(folder / "README.md")
     arrays = _rounded(family.write(model, _canonical_arrays(model)), dtype)
-    beside, texts = family.json_files(model), {}
-    for name, content in beside.items():
+    json_files, texts = family.json_files(model), {}
+    for name, content in json_files.items():
         precision = {"torch_dtype": dtype} if dtype and "torch_dtype" in content else {}
         texts[name] = json.dumps({**content, **precision}, indent=2) + "\n"
     _warn_of_others(file, texts.get("config.json"))
-    with replacing_files(folder / "config.json" if beside else file) as draft:
+    with replacing_files(folder / "config.json" if json_files else file) as draft:
         drafts = draft.parent
         write = write_npz if format == "google" else write_safetensors
         write(drafts / file.name, arrays)
@@ -137,7 +137,7 @@ def save_weights(
             weights = drafts if is_folder else drafts / file.name
             write_text(drafts / "README.md", str(make_card(model, weights, format=format)))
     if not card:  # which says it
-        warn_of_changes(model, path, arrays, beside, format)
+        warn_of_changes(model, path, arrays, json_files, format)
     return path
 
 

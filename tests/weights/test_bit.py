@@ -72,7 +72,7 @@ def test_numbered_names():
 @pytest.mark.parametrize("prefix", ["params/", "opt/target/"])
 def test_prefixes_of_big_vision(case, prefix):
     contents = changed(case, lambda name: prefix + name, **{"opt/state/step": np.zeros(())})
-    canonical = read(contents)
+    canonical = read_contents(contents, {})
     same_arrays(canonical, read(case.contents))
     assert canonical.ignored == ("opt/state/step",)
     assert canonical.origin["head/kernel"] == f"{prefix}head/kernel"

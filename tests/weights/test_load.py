@@ -73,6 +73,10 @@ def test_what_is_no_npz(tmp_path):
     path = tmp_path / "page.npz"
     path.write_text("<html>404</html>")
     refuses(r"of an unknown kind.*download is complete", keras_vit.from_checkpoint, path)
+    path.write_text("version https://git-lfs.github.com/spec/v1")
+    refuses(r"git lfs pull", keras_vit.from_checkpoint, path)
+    path.write_bytes((2).to_bytes(8, "little") + b"{}")  # of safetensors
+    refuses(r"holds no arrays", keras_vit.from_checkpoint, path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("config.json", "{}")
     refuses(r"config\.json", keras_vit.from_checkpoint, path)

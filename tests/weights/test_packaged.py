@@ -4,7 +4,6 @@ import hashlib
 import importlib
 import re
 import shutil
-import zipfile
 
 import huggingface_hub
 import pytest
@@ -77,27 +76,12 @@ def test_what_does_not_come_with_it(name):
 
 def test_a_damaged_installation(monkeypatch, tmp_path):
     folder = shutil.copytree(FOLDER, tmp_path / "digits")
-    monkeypatch.setattr(module, "_folder", lambda name: folder)
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "fetch.py"))
     (folder / "model.safetensors").write_bytes(b"0" * 100)
     with pytest.raises(OSError, match=r"(?s)Install keras3-vit anew.*309340.*100"):
         keras_vit.from_checkpoint("digits")
     (folder / "model.safetensors").unlink()
     refuses("install keras3-vit anew", keras_vit.from_checkpoint, "digits", error=FileNotFoundError)
-
-
-def test_a_package_in_a_zip_file(monkeypatch, tmp_path):
-    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
-        for file in FOLDER.iterdir():
-            archive.write(file, f"weights/digits/{file.name}")
-    inside = zipfile.Path(tmp_path / "package.zip", "weights/")
-    monkeypatch.setattr(importlib.resources, "files", lambda name: inside)
-    uncached = module._folder.__wrapped__
-    monkeypatch.setattr(module, "_folder", uncached)
-    path = fetch(ADDRESS)
-    assert path.read_bytes() == (FOLDER / "model.safetensors").read_bytes()
-    assert path.with_name("config.json").is_file() and FOLDER not in path.parents
-    with pytest.raises(FileNotFoundError):
-        fetch("package://others/model.safetensors")
 
 
 def test_a_file_of_ones_own_comes_first(monkeypatch, tmp_path):

@@ -128,7 +128,7 @@ def test_the_stem_of_a_hybrid_is_no_model(tmp_path, case, start):
 
 AVERAGES = [("student", "teacher"), ("encoder", "target_encoder"), ("model", "model_ema")]
 AVERAGES += [("state_dict", "state_dict_ema"), ("base", "momentum"), ("net", "swa")]
-AVERAGES += [("online_network", "target_network"), ("model", "ema_model")]
+AVERAGES += [("online_network", "target_network"), ("model", "ema_model"), ("net", "polyak")]
 
 
 @pytest.mark.parametrize("one, average", AVERAGES)
@@ -142,6 +142,29 @@ def test_an_average_over_training_is_preferred(tmp_path, one, average):
         assert f"{one}.pos_embed" in report.ignored
         for prefix in (one, f"{one}."):
             assert_loads(path, f"{one}.", 2.0, prefix=prefix)
+
+
+def test_a_larger_teacher_is_no_average(tmp_path):
+    larger = tensors_of(ORACLES / "timm" / "vit_gap_nocls_p16" / "model.safetensors")
+    for start in ("student.", ""):
+        path = saved(
+            tmp_path, tensors_of(prefix=start) | {f"teacher.{n}": t for n, t in larger.items()}
+        )
+        refused(rf"several models.*'{start}'.*Say prefix=", path, num_heads=4)
+        assert_loads(path, start, prefix=start)
+
+
+def test_an_average_is_preferred_in_files_of_flax_and_optimizers_are_no_models(tmp_path):
+    copies = {"ema_params/": 1.0, "params/": 2.0, "opt/0/mu/": 3.0, "opt/1/ema/": 4.0}
+    stored = read_arrays(GOOGLE).items()
+    for inside in ("", "img/"):
+        file = {start + inside + n: a * f for start, f in copies.items() for n, a in stored}
+        np.savez(tmp_path / "all.npz", **file)
+        told = f"ema_params/{inside}"
+        report = assert_loads(tmp_path / "all.npz", told, source=GOOGLE)
+        assert report.others == (f"params/{inside}",)
+    path = saved(tmp_path, {"model": tensors_of(), "opt": {"momentum": tensors_of(factor=2.0)}})
+    assert_loads(path, "model.")
 
 
 def test_a_model_that_exists_takes_the_part_that_is_named(tmp_path):

@@ -57,7 +57,7 @@ def sincos_table(grid, width):
     """
     frequencies = 10_000.0 ** (-np.arange(width // 4) / (width // 4))
     rows, columns = np.meshgrid(*map(np.arange, grid), indexing="ij")
-    angles = [places.reshape(-1, 1) * frequencies for places in (columns, rows)]
+    angles = [indices.reshape(-1, 1) * frequencies for indices in (columns, rows)]
     parts = [wave(angle) for angle in angles for wave in (np.sin, np.cos)]
     return np.concatenate(parts, axis=1)[None]
 
@@ -70,7 +70,7 @@ FAMILY = Aimv2(
         "use_head": "pool/probe",
         "mlp_bias": "block_0/mlp/dense_1/bias",
     },
-    sign=r"(vision_model\.)?embeddings\.patch_embed\.weight$",
+    signature=r"(vision_model\.)?embeddings\.patch_embed\.weight$",
     table=Table(
         *tables.torch_linear("embeddings.patch_embed", "patch_encoder/projection", CONV),
         *tables.torch_norm("embeddings.rms_norm", "patch_encoder/norm"),
@@ -98,7 +98,7 @@ FAMILY = Aimv2(
 APPLE = Aimv2(
     name="AIMv2 as Apple stores it",
     model_types=FAMILY.model_types,
-    sign=r"(image_encoder\.)?preprocessor\.patchifier\.proj\.weight$",
+    signature=r"(image_encoder\.)?preprocessor\.patchifier\.proj\.weight$",
     stripped=r"^image_encoder\.",
     table=Table(
         *tables.torch_linear("preprocessor.patchifier.proj", "patch_encoder/projection", CONV),

@@ -75,7 +75,7 @@ def _big_transfer_unit(unit):
 
 BIG_TRANSFER = BiTFamily(
     name="google-research/big_transfer",
-    sign=r"resnet/(root_block|block\d+)/",
+    signature=r"resnet/(root_block|block\d+)/",
     stripped=r"(?<=standardized_conv2d)_\d+|(?<=group_norm)_\d+",
     table=Table(
         ("resnet/root_block/standardized_conv2d/kernel", ROOT, SAME),
@@ -93,12 +93,8 @@ BIG_TRANSFER = BiTFamily(
 class BigVision(BiTFamily):
     def recognises(self, arrays):
         """Whether these are the names of this family, rather than those of a hybrid."""
-        names = [re.sub(self.stripped, "", name) for name in arrays]
-        is_hybrid = any(re.match(r"embedding/|Transformer/|cls$", name) for name in names)
-        return super().recognises(names) and not is_hybrid
-
-    def prefix_of(self, file):
-        return next((m[0] for name in file if (m := re.match(self.stripped, name))), "")
+        is_hybrid = any(re.match(r"embedding/|Transformer/|cls$", name) for name in arrays)
+        return super().recognises(arrays) and not is_hybrid
 
     def complete(self, canonical, contents):
         if canonical.arguments["version"] == "v1":
@@ -107,8 +103,7 @@ class BigVision(BiTFamily):
 
 BIG_VISION_BIT = BigVision(
     name="google-research/big_vision (BiT)",
-    sign=r"(root_block/)?conv_root/|block\d+/unit\d+/",
-    stripped=r"^(params|opt/target)/",
+    signature=r"(root_block/)?conv_root/|block\d+/unit\d+/",
     table=Table(
         ("[root_block/|]conv_root/kernel", ROOT, SAME),
         *google.RESNET_ROWS,
@@ -158,7 +153,7 @@ class Timm(BiTFamily):
 
 TIMM = Timm(
     name="timm (BiT)",
-    sign=r"stages\.\d+\.blocks\.\d+\.(conv[123]|downsample\.conv)\.weight$",
+    signature=r"stages\.\d+\.blocks\.\d+\.(conv[123]|downsample\.conv)\.weight$",
     unsupported={
         r"stem\.norm\..*|.*running_mean": "a norm of another ResNet than timm's resnetv2_*_bit"
     },
@@ -242,7 +237,7 @@ def _stride(v):
 HUGGING_FACE = HuggingFace(
     name="Hugging Face transformers (BiT)",
     model_types=("bit",),
-    sign=r"(bit\.)?(encoder\.stages\.\d+\.layers\.\d+\.conv[123]|embedder\.convolution)\.weight$",
+    signature=r"(bit\.)?(encoder\.stages\.\d+\.layers\.\d+\.conv[123]|embedder\.convolution)\.weight$",
     stripped=r"^bit\.",
     table=Table(
         *tables.torch_resnet(

@@ -128,7 +128,7 @@ class HuggingFace(Family):
 
 FAMILY = HuggingFace(
     name="Hugging Face transformers",
-    sign=r"(.*\.)?embeddings\.patch_embeddings\.projection\.weight$",
+    signature=r"(.*\.)?embeddings\.patch_embeddings\.projection\.weight$",
     stripped=r"^(vit|deit|ijepa)\.",
     table=Table(
         *EMBEDDINGS,

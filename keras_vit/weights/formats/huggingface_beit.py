@@ -27,8 +27,8 @@ class Beit(huggingface.HuggingFace):
     def recognises(self, arrays):
         """By the names of the family, or by queries with a bias beside keys without one."""
         biases = [rf".*attention\.(attention\.{n}|{n[0]}_proj)\.bias$" for n in ("query", "key")]
-        signs = (huggingface.FAMILY.sign, *biases)
-        patches, query, key = (any(re.match(s, name) for name in arrays) for s in signs)
+        signatures = (huggingface.FAMILY.signature, *biases)
+        patches, query, key = (any(re.match(s, name) for name in arrays) for s in signatures)
         return super().recognises(arrays) or (patches and query and not key)
 
     def complete(self, canonical, contents):
@@ -113,7 +113,7 @@ class Deit(huggingface.HuggingFace):
 
 BEIT = Beit(
     name="Hugging Face Beit",
-    sign=r"(beit|data2vec_vision)\.|(.*\.)?((encoder|layers|shared_position_bias)\.(.*\.)?"
+    signature=r"(beit|data2vec_vision)\.|(.*\.)?((encoder|layers|shared_position_bias)\.(.*\.)?"
     r"(lambda_1|relative_position_bias_table)|pooler\.layernorm\.weight)$",
     stripped=r"^(beit|data2vec_vision)\.",
     table=Table(
@@ -159,7 +159,7 @@ DEIT = like(
     huggingface.FAMILY,
     Deit,
     name="Hugging Face DeiT",
-    sign=r"(.*\.)?embeddings\.distillation_token$",
+    signature=r"(.*\.)?embeddings\.distillation_token$",
     table=Table(
         ("embeddings.distillation_token", DISTILLATION, SAME),
         *tables.torch_linear("[classifier|cls_classifier]", "head"),
@@ -178,7 +178,7 @@ DEIT = like(
 IJEPA = dataclasses.replace(
     huggingface.FAMILY,
     name="Hugging Face IJepa",
-    sign=r"(?!)",
+    signature=r"(?!)",
     model_type="ijepa",
     title="IJepa",
     head_pools=("mean",),

@@ -176,7 +176,7 @@ HOLDS = {
 
 DINOV2 = Dinov2(
     name="Hugging Face Dinov2",
-    sign=r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$",
+    signature=r"(.*\.)?encoder\.layer\.\d+\.mlp\.(fc1|weights_in|gate_proj)\.weight$",
     stripped=r"^dinov2(_with_registers)?\.",
     table=Table(
         *huggingface.EMBEDDINGS,
@@ -210,7 +210,7 @@ DINOV2 = Dinov2(
 DINOV2_WITH_REGISTERS = dataclasses.replace(
     DINOV2,
     name="Hugging Face Dinov2WithRegisters",
-    sign=r"(.*\.)?embeddings\.register_tokens$",
+    signature=r"(.*\.)?embeddings\.register_tokens$",
     defaults={**DINOV2.defaults, "interpolation": "bicubic"},
     config={**DINOV2.config, "num_register_tokens": "registers"},
     can_store={**DINOV2.can_store, "registers": ANY},
@@ -220,7 +220,7 @@ DINOV2_WITH_REGISTERS = dataclasses.replace(
 )
 DINOV3 = Dinov3(
     name="Hugging Face DINOv3ViT",
-    sign=r"(model\.)?layer\.\d+\.layer_scale1\.lambda1$",
+    signature=r"(model\.)?layer\.\d+\.layer_scale1\.lambda1$",
     table=Table(
         *huggingface.EMBEDDINGS[:1],
         ("embeddings.register_tokens", REGISTERS, SAME),

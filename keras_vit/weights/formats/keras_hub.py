@@ -8,6 +8,7 @@ Keras names variables by number: 0 is a kernel or gamma, 1 a bias or beta.
 KerasHub computes GELU exactly, and its `"gap"` averages all tokens, the class token too.
 """
 
+import dataclasses
 import re
 
 import numpy as np
@@ -48,7 +49,8 @@ class KerasHub(Family):
         """
         folder = _folder(contents)
         if not any("vi_t_" in name for name in contents.arrays):
-            contents.arrays.update(read_hdf5(folder / "model.weights.h5"))
+            arrays = contents.arrays | read_hdf5(folder / "model.weights.h5")
+            contents = dataclasses.replace(contents, arrays=arrays)
         canonical = super().read(contents, caller)
         preprocessor = _config_in(folder / "preprocessor.json")
         converter = preprocessor.get("image_converter", {}).get("config", {})
@@ -158,7 +160,7 @@ def _preprocessing(converter, channels, image_size):
 
 FAMILY = KerasHub(
     name="KerasHub",
-    sign=r"layers/(vi_t_|dense/vars/0)",
+    signature=r"layers/(vi_t_|dense/vars/0)",
     stripped=r"(?<=^layers/)vi_t_backbone/layers/",
     table=Table(
         (EMBEDDING + "vars/0", "patch_encoder/class_token", SAME),

@@ -1,4 +1,4 @@
-"""Files of the authors of DINO, DINOv2, DINOv3, I-JEPA, MAE and MoCo v3 that timm does not read.
+"""Files of Meta: of torchvision, and of the authors of DINO, I-JEPA, MAE and MoCo v3 beside timm's.
 
 Weights may lie beside those of a student or a teacher and beside heads of the training, and their
 blocks may be numbered in chunks (`blocks.1.7` is the eighth). Nothing beside a file says what its
@@ -7,6 +7,7 @@ family reads the file.
 """
 
 import dataclasses
+import math
 import re
 
 import numpy as np
@@ -17,7 +18,7 @@ from keras_vit.weights import tables
 from keras_vit.weights.family import Family, unsupported
 from keras_vit.weights.formats import timm
 from keras_vit.weights.model_arguments import ARRAYS, CUSTOM, POSITION
-from keras_vit.weights.tables import SAME, Table
+from keras_vit.weights.tables import CONV, SAME, Table
 
 PERIODS = "rope_embed.periods"
 IMAGENET = Preprocessing(
@@ -81,9 +82,9 @@ class MocoV3(Family):
 
 DINO = Dino(
     name="DINO, I-JEPA and MAE as their authors store them",
-    sign=rf"(register|storage)_tokens$|{re.escape(PERIODS)}$|blocks\.\d+\.\d+\."
+    signature=rf"(register|storage)_tokens$|{re.escape(PERIODS)}$|blocks\.\d+\.\d+\."
     r"|decoder_embed\.weight$|blocks\.\d+\.mlp\.(w12|w[123])\.|blocks\.\d+\.attn\.qkv\.bias_mask$",
-    beside=r"(^|\.)(teacher|student|target_encoder|(dino|ibot)_(head|loss))\.",
+    training_state=r"(^|\.)(teacher|student|target_encoder|(dino|ibot)_(head|loss))\.",
     table=Table(
         *timm.PLAIN,
         ("[register|storage]_tokens", "patch_encoder/registers", SAME),
@@ -105,7 +106,7 @@ DINO = Dino(
 )
 MOCO_V3 = MocoV3(
     name="MoCo v3 as its authors store it",
-    beside=r"(^|\.)(base|momentum)_encoder\.",
+    training_state=r"(^|\.)(base|momentum)_encoder\.",
     table=DINO.table,
     ignored=(r"head\.\d+\..*",),
     joined_heads=True,
@@ -113,3 +114,51 @@ MOCO_V3 = MocoV3(
     preprocessing=dataclasses.replace(IMAGENET, interpolation="bilinear"),
 )
 FAMILIES = (DINO, MOCO_V3)
+
+
+# ---- torchvision: nothing beside its files says how images are prepared. In the published ones it
+# follows from their size, and from their name where an encoder trained on hashtags (SWAG) was kept.
+
+LAYER = "encoder.layers.encoder_layer_{i}."
+SWAG = dataclasses.replace(IMAGENET, crop_fraction=1.0)
+BILINEAR = dataclasses.replace(IMAGENET, interpolation="bilinear")
+# (width, sides of patch and image in pixels) of published files -> their preprocessing, where it
+# is not that of the others, `BILINEAR`.
+PREPROCESSING = {
+    (768, 16, 384): SWAG,
+    (1024, 16, 512): SWAG,
+    (1280, 14, 224): SWAG,
+    (1280, 14, 518): SWAG,
+    (1024, 16, 224): dataclasses.replace(BILINEAR, crop_fraction=224 / 242),
+}
+
+
+class Torchvision(Family):
+    def complete(self, canonical, contents):
+        arguments, patches = canonical.arguments, canonical.arrays[POSITION].shape[1] - 1
+        patch = arguments["patch_size"][0]
+        size = (arguments["width"], patch, patch * math.isqrt(max(patches, 0)))
+        is_swag = "swag" in contents.path.name.lower()
+        canonical.preprocessing = SWAG if is_swag else PREPROCESSING.get(size, BILINEAR)
+
+
+TORCHVISION = Torchvision(
+    name="torchvision",
+    signature=r"conv_proj\.|encoder\.layers\.encoder_layer_\d+\.",
+    table=Table(
+        ("class_token", "patch_encoder/class_token", SAME),
+        *tables.torch_linear("conv_proj", "patch_encoder/projection", CONV),
+        ("encoder.pos_embedding", POSITION, SAME),
+        *tables.torch_norm(LAYER + "ln_{n}", "block_{i}/norm_{n}"),
+        *tables.torch_in_proj(LAYER + "self_attention.in_proj", "block_{i}/attention"),
+        *tables.torch_linear(LAYER + "self_attention.out_proj", "block_{i}/attention/out"),
+        *tables.torch_linear(LAYER + "mlp.[0|linear_1]", "block_{i}/mlp/dense_1"),
+        *tables.torch_linear(LAYER + "mlp.[3|linear_2]", "block_{i}/mlp/dense_2"),
+        *tables.torch_norm("encoder.ln", "norm"),
+        *tables.torch_linear("heads.pre_logits", "pre_logits"),
+        *tables.torch_linear("heads.head", "head"),
+    ),
+    unsupported={r"conv_proj\.conv_bn_relu_.*": "a stem of several convolutions"},
+    joined_heads=True,
+    defaults={"interpolation": "bicubic_align_corners", "gelu": "erf", "epsilon": 1e-6},
+)

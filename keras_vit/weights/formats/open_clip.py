@@ -25,8 +25,10 @@ PERCEPTION_ENCODER = Preprocessing(library="pillow")
 
 
 class OpenClip(Family):
-    def prefix_of(self, file):
-        return VISUAL if VISUAL + "conv1.weight" in file else ""
+    def plain_name(self, name, file):
+        """Of the tower of images; whatever stands beside it is of texts."""
+        has_texts = VISUAL + "conv1.weight" in file and not name.startswith(VISUAL)
+        return f"text.{name}" if has_texts else name.removeprefix(VISUAL)
 
     def flat_config(self, contents):
         """The arguments of OpenCLIP's tower of images."""
@@ -80,8 +82,8 @@ class Trunk(Family):
             raise unsupported("two heads, one after the other")
         arrays = {plain: file[name] for plain, name in names.items()}
         config = timm_config(contents.config)
-        inner = dataclasses.replace(contents, arrays=arrays, config=config)
-        canonical = timm.FAMILY.read(inner, caller)
+        trunk = dataclasses.replace(contents, arrays=arrays, config=config)
+        canonical = timm.FAMILY.read(trunk, caller)
         canonical.family = self.name
         canonical.restore_names(names, file)
         return canonical
@@ -113,7 +115,7 @@ def images_of(config):
 
 OPEN_CLIP = OpenClip(
     name="OpenCLIP",
-    sign=r"(visual\.)?transformer\.resblocks\.\d+\.",
+    signature=r"(visual\.)?transformer\.resblocks\.\d+\.",
     table=Table(
         ("class_embedding", "patch_encoder/class_token", vision_towers.TOKEN),
         ("positional_embedding", POSITION, ROWS),
@@ -138,6 +140,7 @@ OPEN_CLIP = OpenClip(
             "a block of OpenCLIP's custom kind"
         ),
     },
+    ignored=(r"text\..*",),
     optional=("norm/gamma",),
     joined_heads=True,
     defaults=vision_towers.DEFAULTS,
@@ -155,7 +158,7 @@ OPEN_CLIP = OpenClip(
 )
 OPEN_CLIP_TRUNK = Trunk(
     name="OpenCLIP around a model of timm",
-    sign=r"visual\.trunk\.",
+    signature=r"visual\.trunk\.",
     table=Table(("visual.head.proj.weight", "projection/kernel", TRANSPOSED)),
 )
 FAMILIES = (OPEN_CLIP_TRUNK, OPEN_CLIP)

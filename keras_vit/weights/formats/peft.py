@@ -42,8 +42,8 @@ def merge_adapter(contents):
     path = contents.path
     folder = path if path.is_dir() else path.parent
     settings = read_json(folder / CONFIG)
-    sign = OTHERS if settings else MATRICES
-    if not any(re.search(sign, name) for name in contents.arrays):
+    pattern = OTHERS if settings else MATRICES
+    if not any(re.search(pattern, name) for name in contents.arrays):
         return contents
     strange = {k: settings[k] for k in PLAIN if settings.get(k, PLAIN[k][0]) not in PLAIN[k]}
     if strange or not settings:

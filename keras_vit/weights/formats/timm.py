@@ -263,7 +263,7 @@ KEYS = {
 }
 FAMILY = Timm(
     name="timm",
-    sign=r"patch_embed\.proj\.weight$|blocks\.",
+    signature=r"patch_embed\.proj\.weight$|blocks\.",
     table=Table(*ROWS, *PARALLEL, *EVA, *BEIT),
     ignored=("mask_token", r".*\.relative_position_index"),
     unsupported={

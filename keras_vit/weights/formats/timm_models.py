@@ -232,28 +232,28 @@ def rotary_of(flat):
     """The `Rotary` of a model with these arguments, or `None`."""
     if not flat.get("use_rot_pos_emb"):
         return None
-    places, indexing = flat["rope_type"], flat["rope_grid_indexing"]
-    if places not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
-        what = f"rope_type={places!r}, rope_grid_indexing={indexing!r}"
+    rope_type, indexing = flat["rope_type"], flat["rope_grid_indexing"]
+    if rope_type not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
+        what = f"{rope_type=}, rope_grid_indexing={indexing!r}"
         raise unsupported(f"been built with {what} (its config)")
     reference, offset = flat["ref_feat_shape"], float(flat["rope_grid_offset"])
     return Rotary(
-        "centered" if places == "dinov3" else "index",
+        "centered" if rope_type == "dinov3" else "index",
         float(flat["rope_temperature"]),
-        reference if places == "cat" else None,
-        0.0 if places == "mixed" else offset,
+        reference if rope_type == "cat" else None,
+        0.0 if rope_type == "mixed" else offset,
         "rows" if indexing == "ij" else "columns",
         "halves" if flat["rope_rotate_half"] else "adjacent",
-        learned=places == "mixed",
+        learned=rope_type == "mixed",
     )
 
 
 def rope_arguments(rotary):
     """The arguments of `Eva` for a `Rotary`; `rope_type` is `None` where it has none for it."""
-    places = "cat" if rotary.places == "index" else "dinov3"
+    rope_type = "cat" if rotary.places == "index" else "dinov3"
     arguments = {
         "use_rot_pos_emb": True,
-        "rope_type": "mixed" if rotary.learned else places,
+        "rope_type": "mixed" if rotary.learned else rope_type,
         "rope_temperature": rotary.temperature,
         "rope_grid_indexing": "ij" if rotary.order == "rows" else "xy",
         "rope_grid_offset": rotary.offset,

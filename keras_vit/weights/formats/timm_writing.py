@@ -180,11 +180,11 @@ class EvaWriter(Writer):
     def obstacles(self, model):
         v = model.variant
         no_place = v.rotary and rope_arguments(v.rotary)["rope_type"] is None
-        beside = v.qk_norm or (v.mlp == "swiglu" and not v.mlp_norm)
+        is_other = v.qk_norm or (v.mlp == "swiglu" and not v.mlp_norm)
         return super().obstacles(model) | {
             f"rotary={v.rotary}": no_place,
             f"block='post_norm' with qk_norm={v.qk_norm!r}, mlp={v.mlp!r}": (
-                v.block == "post_norm" and beside
+                v.block == "post_norm" and is_other
             ),
         }
 

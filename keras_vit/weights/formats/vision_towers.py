@@ -43,8 +43,9 @@ class VisionTower(Family):
     def flat_config(self, contents):
         """The part of the images, where a config has one for the texts too."""
         config = contents.config
-        part = config.get("vision_config_dict") or config.get("vision_config")
-        tower = {"num_attention_heads": self.heads, **(part if isinstance(part, dict) else config)}
+        vision = config.get("vision_config_dict") or config.get("vision_config")
+        stated = vision if isinstance(vision, dict) else config
+        tower = {"num_attention_heads": self.heads, **stated}
         return {**tower, "architectures": config.get("architectures")} if config else {}
 
     def complete(self, canonical, contents):
@@ -78,8 +79,8 @@ class VisionTower(Family):
         return super().obstacles(model) | oblong
 
     def write(self, model, arrays):
-        beside = model.num_classes or model.variant.projection
-        prefix = "vision_model." if beside else ""
+        has_last_layer = model.num_classes or model.variant.projection
+        prefix = "vision_model." if has_last_layer else ""
         return huggingface.with_prefix(super().write(model, arrays), prefix)
 
     def json_files(self, model, suffix="VisionModel", **settings):
@@ -181,7 +182,7 @@ HOLDS = {
 CLIP = Clip(
     name="Hugging Face CLIP",
     model_types=("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
-    sign=r"(vision_model\.)?embeddings\.class_embedding$",
+    signature=r"(vision_model\.)?embeddings\.class_embedding$",
     table=Table(
         ("embeddings.class_embedding", "patch_encoder/class_token", TOKEN),
         *tables.torch_norm("pre_layrnorm", "pre_norm"),
@@ -203,7 +204,7 @@ SIGLIP = Siglip(
     name="Hugging Face SigLIP",
     model_types=("siglip", "siglip_vision_model"),
     arrays_by_key={"vision_use_head": "pool/probe"},
-    sign=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
+    signature=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
     table=Table(
         ("head.probe", "pool/probe", SAME),
         *tables.torch_in_proj("head.attention.in_proj", "pool/attention"),
