@@ -119,17 +119,23 @@ def read_csv(path, problem):
     of_files = next((name for name in header if name.lower() in _FILE), next(iter(named), None))
     has_heads = isinstance(problem, Mapping)
 
-    def is_of_parts(name, *cells):
+    def is_of_parts(name, cells):
         is_called_so = name.lower() in _PARTS and name not in (problem if has_heads else ())
         return name.lower() == "split" or (is_called_so and all(map(part_of, cells)))
 
     by_column = itertools.zip_longest(*filter(any, table), fillvalue="")
-    split = next((cells[0] for cells in by_column if is_of_parts(*cells)), None)
+    by_column = {name: cells for name, *cells in by_column}
+    split = next((n for n, cells in by_column.items() if is_of_parts(n, cells)), None)
     columns = [name for name in named if name not in (of_files, split)]
-    if images_among(header) or len(set(header)) < len(header) or not columns:
+    is_known = has_heads or {*map(str.lower, header)} & {*_FILE, *_LABEL}
+    first = columns[0] if len(columns) == 1 and not is_known else ""  # or the first label
+    is_row = images_among(header) or _number(first) is not None
+    is_row = is_row or (first and first in by_column[first])
+    if is_row or len(set(header)) < len(header) or not columns:
         raise ValueError(
-            f"{path} must begin with a row of different names: of a column of files, one or more "
-            f"of labels, and perhaps 'split'. Received: {', '.join(map(repr, header)) or 'nothing'}"
+            f"{path} must begin with a row of different names: of a column of files, such as "
+            "'file', one or more of labels, and perhaps 'split'. Received: "
+            f"{', '.join(map(repr, header)) or 'nothing'}"
         )
     missing = [repr(name) for name in problem if name not in columns] if has_heads else []
     known = ", ".join(map(repr, columns))
