@@ -52,9 +52,12 @@ class ArraySource(Source):
 
 
 def _are_sorted(labels):
-    """Whether labels rise, as of arrays that were joined class by class."""
+    """Whether labels rise, fall, or come class by class, as of arrays that were joined."""
     steps = np.diff(labels, axis=0)
-    return labels.ndim == 1 and bool((steps >= 0).all() and steps.any())
+    changes, classes = np.count_nonzero(steps), len(np.unique(labels))
+    is_joined = changes == classes - 1 and 2 * classes <= len(labels)
+    in_order = is_joined or (steps >= 0).all() or (steps <= 0).all()
+    return labels.ndim == 1 and bool(changes and in_order)
 
 
 def array_source(source, problem=None):

@@ -67,8 +67,10 @@ class ImageDataset:
         images = [check_images(getattr(self, name), name) for name in names]
 
         def checked(problem, class_names, *labels):
-            has_names, rule = bool(class_names), "class_names must name at least one class"
-            require(has_names or problem == "regression", rule, received=class_names)
+            is_text = isinstance(class_names, list | tuple) and {*map(type, class_names)} == {str}
+            fits = is_text or (problem == "regression" and not class_names)
+            rule = "class_names must be a list or tuple that names each class, as text"
+            require(fits, rule, received=class_names)
             return check_parts(images, labels, problem, class_names, partly)
 
         labels = self.train_labels, self.test_labels

@@ -117,10 +117,8 @@ class Folder:
 class Archive:
     """The files of an archive. A single folder around all of them is left out of the names."""
 
-    others = ()
-
     def __init__(self, path):
-        self.path, self.name = path, path.resolve().stem
+        self.path, self.name, self.others = path, path.resolve().stem, []
         try:
             members = self._members()
         except (OSError, EOFError, ValueError, zipfile.BadZipFile, tarfile.TarError) as error:
@@ -164,9 +162,17 @@ class TarArchive(Archive):
     """A tar archive that is not compressed: else no file were read without those before it."""
 
     def _members(self):
+        places = {}
         with tarfile.open(self.path, "r:") as archive:
-            members = [member for member in archive if member.isreg()]
-        return {m.name.removeprefix("./"): (m.offset_data, m.size) for m in members}
+            for member in archive:
+                name, target = (n.removeprefix("./") for n in (member.name, member.linkname))
+                if member.isreg():
+                    places[name] = member.offset_data, member.size
+                elif member.islnk() and target in places:  # the second name of a file
+                    places[name] = places[target]
+                elif not member.isdir():
+                    self.others.append(name)
+        return places
 
     def read(self, name):
         offset, size = self._entries[name]

@@ -1,6 +1,7 @@
 """Labels of images as they are given: .csv and .json files, and mappings, by head and file."""
 
 import csv
+import itertools
 import json
 import math
 import os
@@ -13,8 +14,10 @@ import numpy as np
 
 from keras_vit.checks import require
 from keras_vit.data.files import images_among, refuse
+from keras_vit.data.sources import part_of
 
 _FILE = "file filename file_name filepath file_path image image_name image_path path".split()
+_PARTS = "set subset part partition phase fold".split()  # with cells that name parts
 _LABEL = "label labels class class_name category target tag tags".split()
 ASK = 'say problem="single_label", "multi_label" or "regression"'
 
@@ -114,14 +117,26 @@ def read_csv(path, problem):
     # Without the numbers that pandas writes, and names when it has read them again.
     named = header[1:] if header[:1] in ([""], ["Unnamed: 0"]) else header
     of_files = next((name for name in header if name.lower() in _FILE), next(iter(named), None))
-    split = next((name for name in header if name.lower() == "split"), None)
-    columns = [name for name in named if name not in (of_files, split)]
-    if images_among(header) or len(set(header)) < len(header) or not columns:
-        raise ValueError(
-            f"{path} must begin with a row of different names: of a column of files, one or more "
-            f"of labels, and perhaps 'split'. Received: {', '.join(map(repr, header)) or 'nothing'}"
-        )
     has_heads = isinstance(problem, Mapping)
+
+    def is_of_parts(name, cells):
+        is_called_so = name.lower() in _PARTS and name not in (problem if has_heads else ())
+        return name.lower() == "split" or (is_called_so and all(map(part_of, cells)))
+
+    by_column = itertools.zip_longest(*filter(any, table), fillvalue="")
+    by_column = {name: cells for name, *cells in by_column}
+    split = next((n for n, cells in by_column.items() if is_of_parts(n, cells)), None)
+    columns = [name for name in named if name not in (of_files, split)]
+    is_known = has_heads or {*map(str.lower, header)} & {*_FILE, *_LABEL}
+    first = columns[0] if len(columns) == 1 and not is_known else ""  # or the first label
+    is_row = images_among(header) or _number(first) is not None
+    is_row = is_row or (first and first in by_column[first])
+    if is_row or len(set(header)) < len(header) or not columns:
+        raise ValueError(
+            f"{path} must begin with a row of different names: of a column of files, such as "
+            "'file', one or more of labels, and perhaps 'split'. Received: "
+            f"{', '.join(map(repr, header)) or 'nothing'}"
+        )
     missing = [repr(name) for name in problem if name not in columns] if has_heads else []
     known = ", ".join(map(repr, columns))
     refuse(missing, f"problem must name columns of {path}, which has {known}")

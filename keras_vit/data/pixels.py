@@ -106,8 +106,9 @@ def picture_of(image, channels):
         if tags.get(TiffImagePlugin.PHOTOMETRIC_INTERPRETATION) == 0:
             pixels = 255 - pixels
         image = Image.fromarray((pixels + 0.5).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise ValueError("32-bit pixels have no fixed range; save with 8 or 16 bits")
+    is_signed = 2 in getattr(image, "tag_v2", {}).get(TiffImagePlugin.SAMPLEFORMAT, ())
+    if image.mode in ("I", "F") or is_signed:
+        raise ValueError("signed and 32-bit pixels have no fixed range; save 8 or 16 bits")
     mode = "RGB" if channels == 3 else "L"
     return image if image.mode == mode else image.convert(mode)
 

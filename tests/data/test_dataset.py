@@ -96,7 +96,8 @@ def test_bad_labels(labels, expected):
 
 def test_parts_that_do_not_fit_each_other():
     refuses(r"\(4, 4, 1\) and \(5, 4, 1\)", dataset, test_images=np.zeros((2, 5, 4, 1), "uint8"))
-    refuses(r"at least one class.*\(\)", dataset, class_names=())
+    for names in ((), "ab", [0, 1], np.array(["a", "b"]), ("a", None), None):
+        refuses("a list or tuple that names each class, as text", dataset, class_names=names)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from keras_vit.data import Transform, files, load, pipeline, preprocess
+from keras_vit.data.pixels import pixels_of
 from tests.data.pipeline_cases import class_folders, pack, photographs, recipe, tagged
 from tests.support import refuses
 
@@ -93,6 +94,9 @@ def test_grayscale_and_sixteen_bits(tmp_path):
     red = load(tmp_path / "red", channels=1).train_images
     assert red.shape[1:] == (6, 8, 1) and (red == 76).all(), "the luma of red is 0.299 * 255"
     assert (load(tmp_path / "deep").train_images == 128).all(), "scaled, not clipped"
+    signed = tmp_path / "signed.tif"  # -128 is black: the bytes alone would be off by half
+    Image.fromarray(np.zeros((4, 4), "uint8")).save(signed, tiffinfo={339: 2})
+    refuses("signed and 32-bit pixels have no fixed range", pixels_of, str(signed), 1)
 
 
 def damage(folder):
@@ -203,6 +207,18 @@ def test_an_archive_is_the_folder_that_it_holds(tmp_path, suffix, prefix):
         for (x, y), (u, v) in zip(*batches, strict=True):
             np.testing.assert_array_equal(x, u)
             np.testing.assert_array_equal(y, v)
+
+
+def test_links_in_an_archive_are_files_or_left_out_with_a_word(tmp_path):
+    """tar writes a file of two names once, and the second name as a link."""
+    class_folders(tmp_path / "photos", per_class=3)
+    cat, dog = tmp_path / "photos/cat", tmp_path / "photos/dog"
+    os.link(next(cat.iterdir()), dog / "hard.png")
+    os.symlink(next(cat.iterdir()), dog / "soft.png")
+    with pytest.warns(UserWarning, match=r"1 images without a label:\n  .*soft\.png"):
+        source = pipeline(pack(tmp_path / "photos", tmp_path / "x.tar"), recipe(2), "train+test")
+    assert source.num_examples == 7
+    assert "dog/hard.png" in {source.source.identity(row)[0] for row in source.rows}
 
 
 def test_archives_that_cannot_be_read_are_named(tmp_path):

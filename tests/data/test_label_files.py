@@ -107,6 +107,8 @@ def test_spaces_that_separate_labels_are_told(tmp_path):
         ),
         ("file,label\na,cat\nb,dog,1", None, r"the 2 cells of the first. Received: 3 in row 3"),
         ("a.png,cat\nb.png,dog", None, r"begin with a row of different names.*'a.png', 'cat'"),
+        ("a,cat\nb,dog\nc,cat", None, "begin with a row of different names.*'a', 'cat'"),
+        ("a,3.5\nb,2", "regression", "begin with a row of different names.*'a', '3.5'"),
         ("file\na\nb", None, "begin with a row of different names"),
         ("", None, "Received: nothing"),
         ("file,label", None, "Received: no labels"),

@@ -72,6 +72,14 @@ def test_parts_of_a_column_of_folders_or_of_chance(tmp_path):
     ]
     assert sizes == [7, 2, 3]
     assert load(folder, labels=csv).test_labels.tolist() == [0, 0, 1]
+    text = csv.read_text()
+    for column in ("Set", "fold"):  # by what its cells say; "2" is no part
+        csv.write_text(text.replace("split", column) + "\n")
+        assert load(folder, labels=csv).test_labels.tolist() == [0, 0, 1]
+        csv.write_text(text.replace("split", column).replace("Train,a", "2,a"))
+        with pytest.warns(UserWarning, match=f"'{column}' are not read"):
+            load(folder, labels=csv)
+    csv.write_text(text)
     csv.write_text(csv.read_text().replace("train,c", "train,a").replace("Train,c", "Train,a"))
     csv.write_text(csv.read_text().replace("TEST,b", "TEST,new"))
     refuses(r"a training image. Received: 7 of .*none of 'new'", load, folder, labels=csv)

@@ -68,7 +68,15 @@ def test_npz_folders_archives_and_slices_of_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels", [np.arange(20) // 4, dict.fromkeys("ab", np.arange(20) // 4), np.arange(20.0)]
+    "labels",
+    [
+        np.arange(20) // 4,
+        np.arange(20)[::-1] // 4,
+        np.repeat([3, 0, 4, 1, 2], 4),
+        dict.fromkeys("ab", np.arange(20) // 4),
+        np.arange(20.0),
+        -np.arange(20.0),
+    ],
 )
 def test_slices_of_arrays_that_are_sorted_by_label(labels):
     """Of arrays joined class by class, the last fifth would be of one class alone."""
@@ -82,6 +90,8 @@ def test_slices_of_arrays_that_are_sorted_by_label(labels):
     first, last = (each.rows for each in both)
     assert sorted([*first, *last]) == [*range(20)] and len(last) == 4
     assert len({*first // 4}) == 5 and len({*last // 4}) > 1
+    mixed = pipeline((numbered(20)[0], np.arange(20) * 7 % 5), recipe(4), "train[:80%]")
+    assert mixed.rows.tolist() == [*range(16)]
 
 
 def test_the_split_of_digits_does_not_depend_on_the_seed():
