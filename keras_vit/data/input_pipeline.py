@@ -276,8 +276,6 @@ class Pipeline(KerasBatches):
     def __iter__(self):
         for images, rows, notes in self._read(empty=self._reader.collate([])):
             self._unreadable.add(notes)
-            if notes and not len(images):
-                raise ValueError(f"No example of a batch can be read. Received: {notes}")
             yield images, *self.label_rows.labels(rows)
 
     def get_state(self):
