@@ -215,7 +215,7 @@ class Pipeline(KerasBatches):
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
                 f"{self.batch_size}, and {self.num_examples} examples in {self.split!r} of "
-                f"{self.name}"
+                f"{self.name}; give a smaller batch_size."
             )
         batch_shape = self.batch_size, *self.image_shape
         keras_layers.check(self._recipe.augment_layers, batch_shape, self.label_rows.width)
