@@ -67,15 +67,19 @@ class Job:
     save_every: str | int = "600s"
     keep_checkpoints: bool = False
 
-    def load(self, split, batch_size=None):
-        """A split of the data, in batches of `model.fit`."""
+    def load(self, split, *, training, batch_size=None):
+        """A split of the data, in batches of `model.fit`, to train on or to test on."""
         source, size = self.dataset or self.recipe.dataset, self.recipe.micro_batch_size
         names = ("data_dir", "channels", "labels", "problem")
         options = {name: getattr(self, name) for name in names}
-        return data.pipeline(source, self.recipe, split, batch_size or size, **options)
+        options |= {"training": training, "batch_size": batch_size or size}
+        return data.pipeline(source, self.recipe, split, **options)
+
+    def load_train(self, batch_size=None):
+        return self.load(self.split, training=True, batch_size=batch_size)
 
     def load_test(self):
-        return self.load(self.test_split or self.recipe.test_split)
+        return self.load(self.test_split or self.recipe.test_split, training=False)
 
     def load_validation(self, train, test):
         """The images that each epoch is measured on: those to test on.
@@ -87,7 +91,7 @@ class Job:
         has_part = train.source.has_part("validation") or self.recipe.validation_split
         if not (chooses_epoch and has_part):
             return test
-        validation = self.load("validation")
+        validation = self.load("validation", training=False)
         overlaps = np.isin(validation.rows, np.union1d(train.rows, test.rows)).any()
         return test if overlaps else validation
 
@@ -150,12 +154,12 @@ class Job:
         output_place(self.output, folder=True)
         for name in results.FILES if devices.writes else ():
             output_place(pathlib.Path(self.output) / name)
-        train = self.load(self.split)
+        train = self.load_train()
         with devices.scope():
             model = self.build(train)
         job = self.for_weights(model)
         if job is not self:
-            train = job.load(job.split)
+            train = job.load_train()
         return job._train(model, train)
 
     def _train(self, model, train):

@@ -1,7 +1,6 @@
 """What a job tells before it trains: its plan, its cost, the best of several learning rates."""
 
 import dataclasses
-import functools
 import math
 
 import keras
@@ -60,7 +59,7 @@ def planned(job):
     if record:
         variant = job.model or record.variant.removeprefix("BiT-")
         architecture = dataclasses.replace(job, weights=None, model=variant)
-    model = architecture.build(job.load(job.split, batch_size=1))
+    model = architecture.build(job.load_train(batch_size=1))
     if record and record.preprocessing:
         model.preprocessing = record.preprocessing
     return job.for_weights(model), model
@@ -68,11 +67,10 @@ def planned(job):
 
 def cost(job, model):
     """What the run of a job and a model from `planned` costs, by a few batches: a `Cost`."""
-    load = functools.partial(job.load, job.split)
-    train = load()
+    train = job.load_train()
     model.preprocessing = train.preprocessing
     counted = count(model, job.recipe, train.steps_per_epoch // job.recipe.accumulate)
-    return measured(counted, job.compile(model), load)
+    return measured(counted, job.compile(model), job.load_train)
 
 
 def sweep(job, learning_rates=None, validation=None, **options):
@@ -100,9 +98,9 @@ def sweep(job, learning_rates=None, validation=None, **options):
                 "Learning rates are chosen by images that are not trained on. Received: "
                 f"split={split!r}, and no validation; name a split for it"
             )
-    rate, train = recipe.learning_rate, job.load(split)
+    rate, train = recipe.learning_rate, job.load(split, training=True)
     chosen = job.for_weights(job.build(train))
-    recipe, train = chosen.recipe, train if chosen is job else chosen.load(split)
+    recipe, train = chosen.recipe, train if chosen is job else chosen.load(split, training=True)
     passes = options.setdefault("epochs", max(1, round(recipe.passes)))
     recipe = recipe.scale(steps=max(1, passes * len(train) // recipe.accumulate))
     label_units = units.units_of(train)
@@ -110,7 +108,7 @@ def sweep(job, learning_rates=None, validation=None, **options):
     monitor = "loss" if recipe.problem == "regression" else recipe.monitor.removeprefix("val_")
     options |= {"learning_rates": rates, "monitor": monitor}
     train = units.in_units(train, label_units)
-    validation = units.in_units(chosen.load(validation), label_units)
+    validation = units.in_units(chosen.load(validation, training=False), label_units)
 
     def make_model():
         model = chosen.build(train)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import time
@@ -178,7 +179,8 @@ def make_job(args):
     if args.weights and file_of(args.weights).endswith(".keras"):
         args.refuse(
             "--weights takes a checkpoint, which `keras-vit convert` makes of a Keras model: "
-            f"keras-vit convert {args.weights} start.safetensors. Received: {args.weights!r}"
+            f"keras-vit convert {shlex.quote(args.weights)} start.safetensors. "
+            f"Received: {args.weights!r}"
         )
     is_own = args.labels or (args.dataset and not is_named(args.dataset, args.data_dir))
     name, images = args.recipe or (OWN_IMAGES if is_own else "digits"), None
@@ -186,7 +188,7 @@ def make_job(args):
     if name == OWN_IMAGES and not args.dataset:
         args.refuse(f"--recipe {OWN_IMAGES} needs --dataset, your images.")
     if args.dataset or args.split or not (recipe.examples and recipe.num_classes):
-        images = Job(recipe, **fields).load(args.split, batch_size=1)
+        images = Job(recipe, **fields).load_train(batch_size=1)
     if name == OWN_IMAGES:
         recipe = recipe_of_images(args, images)
     if images is not None:
@@ -199,7 +201,7 @@ def make_job(args):
     changes |= args.set
     # Learning rate and decay that were asked for are not scaled with the batch; the others are.
     if args.class_weights:
-        train = images or Job(recipe, **fields).load(args.split, batch_size=1)
+        train = images or Job(recipe, **fields).load_train(batch_size=1)
         changes["class_weights"] = train.balanced_class_weights()
     if args.random_erasing:
         augment = (*recipe.train.augment, ("random_erasing", args.random_erasing))
@@ -232,7 +234,7 @@ def show(job):
     from keras_vit.plan import cost, planned
 
     try:
-        job.load(job.split, batch_size=1)
+        job.load_train(batch_size=1)
     except (ValueError, ImportError) as error:
         print(job.recipe, f"What it costs is not known without its images: {error}", sep="\n\n")
         return

@@ -42,7 +42,18 @@ def test_what_a_killed_job_leaves_is_of_one_job(tmp_path, monkeypatch):
 def test_what_is_frozen_stays_so_beside_lora(tmp_path):
     recipe = recipes.get("digits")
     job = Job(recipe, str(tmp_path), weights="digits", freeze=("head", "block_0"), lora=2)
-    model = job.build(job.load("train"))
+    model = job.build(job.load_train())
     trained = {variable.path.rsplit("/", 1)[1] for variable in model.trainable_variables}
     assert trained == {"lora_kernel_a", "lora_kernel_b"}
     assert not any("block_0" in variable.path for variable in model.trainable_variables)
+
+
+@pytest.mark.any_backend
+def test_images_are_augmented_to_train_on_and_never_to_test_on(tmp_path):
+    """Whatever their split is called: of one by hand, the first images may be for the test."""
+    recipe = recipes.get("digits").scale(steps=1)
+    job = Job(recipe, str(tmp_path), split="train[20%:]", test_split="train[:20%]")
+    train, test = job.load_train(), job.load_test()
+    assert train.training and len(train) == len(list(train)) and not test.training
+    assert job.load_validation(train, test).training is False
+    assert [len(labels.shape) for _, labels in (train[0], test[0])] == [2, 1]

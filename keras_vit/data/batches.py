@@ -56,7 +56,13 @@ class KerasBatches(keras.utils.PyDataset):
         if not 0 <= index < len(self):
             raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
         step = self.start + self.passes * len(self) + int(index)
-        return next(iter(self.from_step(step, 1)))
+        batch = next(iter(self.from_step(step, 1)))
+        if not len(batch[0]) and keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                f"No image of batch {index} can be read, and Keras's loss of no image is NaN. "
+                f"Received: batch_size={self.batch_size}; take another one, or remove the files."
+            )
+        return batch
 
     def on_epoch_end(self):
         """Called by Keras after each epoch, and, where it builds a model from a batch, before them.

@@ -215,7 +215,7 @@ class Pipeline(KerasBatches):
             raise ValueError(
                 "A batch for training must not be larger than the split. Received: batch_size="
                 f"{self.batch_size}, and {self.num_examples} examples in {self.split!r} of "
-                f"{self.name}"
+                f"{self.name}; give a smaller batch_size."
             )
         batch_shape = self.batch_size, *self.image_shape
         keras_layers.check(self._recipe.augment_layers, batch_shape, self.label_rows.width)
@@ -276,8 +276,6 @@ class Pipeline(KerasBatches):
     def __iter__(self):
         for images, rows, notes in self._read(empty=self._reader.collate([])):
             self._unreadable.add(notes)
-            if notes and not len(images):
-                raise ValueError(f"No example of a batch can be read. Received: {notes}")
             yield images, *self.label_rows.labels(rows)
 
     def get_state(self):

@@ -64,6 +64,9 @@ class Devices(contextlib.AbstractContextManager):
         The data are what `model.evaluate` takes, (images, labels) as one tuple; on several devices,
         a `keras_vit.data` pipeline, a `keras.utils.PyDataset` or arrays.
         """
+        if self.mode == "single" and hasattr(data, "skipped"):
+            options["steps"] = len(data)
+            data = feeding.without_empty(data)  # those of which nothing can be read
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         return model.evaluate(x, y, sample_weight=weights, return_dict=True, **options)
 

@@ -1,4 +1,4 @@
-"""An evaluation in parts: which batches each part reads, and the metrics of them all.
+"""An evaluation on several devices: the batches that each reads, and the metrics of them all.
 
 Metrics of Keras are sums, which are added.
 """
@@ -54,7 +54,7 @@ def divisible(batches, replicas):
         yield left
 
 
-def evaluate_part(model, batches, **options):
+def metric_sums(model, batches, **options):
     """The sums of the metrics over the batches of an iterator; [] where it has none."""
     first = next(batches, None)
     if first is None:
@@ -65,7 +65,7 @@ def evaluate_part(model, batches, **options):
 
 
 def metrics_of(model, sums):
-    """The metrics of all parts as a dict, by the sums of each; the model has them then, too."""
-    for variable, *of_parts in zip(model.metrics_variables, *filter(None, sums)):
-        variable.assign(sum(of_parts))
+    """The metrics as a dict, by all results of `metric_sums`; the model has them then, too."""
+    for variable, *its_sums in zip(model.metrics_variables, *filter(None, sums)):
+        variable.assign(sum(its_sums))
     return {name: float(value) for name, value in model.get_metrics_result().items()}

@@ -48,6 +48,11 @@ def rows(batch, start, stop):
     return keras.tree.map_structure(lambda x: np.asarray(x)[start:stop], batch)
 
 
+def without_empty(batches):
+    """The batches that have rows: on PyTorch and JAX Keras's loss of an empty one is NaN."""
+    return (batch for batch in batches if length(batch))
+
+
 def length(batch):
     """The number of rows of a batch."""
     return len(keras.tree.flatten(batch)[0])

@@ -101,9 +101,7 @@ class JaxDevices(Devices):
                 )
         if self.mode == "model_parallel":
             layout.check_rules(self.user_rules, [v.path for v in model.variables])
-            rules = self.rules | layout.rules_of_heads(model)
-            for v in model.variables:  # each must have a rule that fits its shape
-                layout.split_axes(rules, v.path, v.shape, self.model_devices)
+            layout.check_shapes(self.rules, model, self.model_devices)
         if self.mode == "fully_sharded" and all(
             v.value.sharding.is_fully_replicated for v in model.trainable_variables
         ):
@@ -124,7 +122,7 @@ class JaxDevices(Devices):
             index, count = (0, 1) if left else feeding.shard_of_process(self)
             shards = (feeding.shard(batch, index, count) for batch in group)
             with (self._whole_batches if left else self.distribution).scope():
-                sums.append(evaluating.evaluate_part(model, shards, **options))
+                sums.append(evaluating.metric_sums(model, shards, **options))
             if model.stop_evaluating:  # a callback has asked for it
                 break
         return evaluating.metrics_of(model, sums)

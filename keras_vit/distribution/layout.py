@@ -55,11 +55,6 @@ REPLICATED_OUTPUTS = {
 }
 
 
-def rules_of_heads(model):
-    """Rules that replicate the heads of a model with several: they are small, of any names."""
-    return {rf"{re.escape(head)}/kernel": () for head in heads_of(model)}
-
-
 def variable_axes(path, shape, mode, rules, mesh_shape):
     """The mesh axis of each axis of a variable, in a mesh of (replicas, devices of a model)."""
     replicas, model_devices = mesh_shape
@@ -107,6 +102,17 @@ def split_axes(rules, path, shape, devices):
                 f"one of {fitting} as model_devices=."
             )
     return axes
+
+
+def check_shapes(rules, model, devices):
+    """Raises a ValueError unless each variable of a model has a rule that fits its shape.
+
+    Those of several heads are small, of any names, and stay whole without one.
+    """
+    whole = {f"{head}/kernel" for head in heads_of(model)}
+    for v in model.variables:
+        if v.path not in whole:
+            split_axes(rules, v.path, v.shape, devices)
 
 
 def check_rules(rules, paths):

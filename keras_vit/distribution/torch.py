@@ -60,8 +60,7 @@ class TorchDevices(Devices):
     def evaluate(self, model, data, batch_size=None, **options):
         """Each process evaluates its shard of every batch, unless it is empty."""
         shards = evaluating.evaluation_shards(data, self.process, self.processes, batch_size)
-        shards = (shard for shard in shards if feeding.length(shard))
-        sums = evaluating.evaluate_part(model, shards, **options)
+        sums = evaluating.metric_sums(model, feeding.without_empty(shards), **options)
         return evaluating.metrics_of(model, self._of_all(sums))
 
     def gather(self, array):

@@ -72,7 +72,7 @@ class DecoupledOptimizer(KerasOptimizer):
         if not 0 <= ema_momentum <= 1:
             raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum=}.")
         super().__init__(learning_rate, **kwargs)
-        self.schedule, self.weight_decay = learning_rate, weight_decay or 0.0
+        self.weight_decay = weight_decay or 0.0
         self.decayed, self.layer_decay, self.num_blocks = tuple(decayed), layer_decay, num_blocks
         # Not Keras's `use_ema`, which averages after each batch and overwrites the weights.
         self.keeps_averages, self.ema_momentum = bool(use_ema), ema_momentum

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import keras
+
 _SAVED = ("batch", "seed", "rows", "epoch_logs", "finished")  # in a checkpoint
 
 
@@ -31,6 +33,13 @@ class Progress:
     def restored(self, meta: dict[str, Any]):
         """The progress that the `meta` of a checkpoint has kept."""
         return dataclasses.replace(self, **{name: meta[name] for name in _SAVED if name in meta})
+
+    def seed_noise(self):
+        """Draws the `seed` of a run that begins, on PyTorch."""
+        if self.seed is None and keras.backend.backend() == "torch":
+            import torch
+
+            self.seed = int(torch.randint(2**31, ()))
 
     def to_meta(self):
         """What a checkpoint keeps, a dict for JSON."""

@@ -206,35 +206,48 @@ class Run:
         if path is None:
             meta = same_run.record_of_ended(self.output) or {}
         self.progress = progress = self.progress.restored(meta)
-        for each, state in zip(self.reading, meta.get("data", ())):
-            each.set_state(state)
-        # Where no batch is left to train, the first one builds the model.
-        start = progress.batch if progress.batch < progress.total else 0
-        batches = feed.batches(self.model, self.local_data, start, progress.total)
-        self.example = next(batches)
-        self.batches = itertools.chain([self.example], batches)  # the first is read once
-        images = keras.utils.unpack_x_y_sample_weight(self.example)[0]
-        look(self.model, "train", images, owner_of_images(self.model))
-        with self.devices.scope():
-            checkpoint.build_state(self.model, self.example)
-        if hasattr(self.validation, "from_step"):  # its labels now, and not after an epoch
-            feed.check_labels(self.model, self.validation[0])
-        length = {"steps": progress.total_updates, "steps_per_epoch": progress.per_epoch}
-        data = {"batch_size": self.batch_size}
-        for name, each in (("data", self.data), ("validation", self.validation)):
-            data[name] = getattr(each, "settings", None) or {}
-        self.settings = same_run.describe(self.model, settings=self.settings, **length, **data)
+        self.open_data(meta.get("data", ()))
+        self.build()
+        self.settings = self.describe()
         if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
             if not path:
                 raise RunEnded(self.output, progress.history())
             self.restore(path, meta, arrays)
-        if progress.seed is None and keras.backend.backend() == "torch":
-            import torch
-
-            progress.seed = int(torch.randint(2**31, ()))
+        progress.seed_noise()
         agree(self.devices, "run", {"batch": progress.batch} | self.settings | same_run.versions())
         return meta.get("callbacks", ())
+
+    def open_data(self, states):
+        """Gives the data what they remember, and reads `example`, the next batch to train."""
+        for each, state in zip(self.reading, states):
+            each.set_state(state)
+        # Where no batch is left to train, the first one builds the model.
+        start = self.progress.batch if self.progress.batch < self.progress.total else 0
+        batches = feed.batches(self.model, self.local_data, start, self.progress.total)
+        self.example = next(batches)
+        self.batches = itertools.chain([self.example], batches)  # the first is read once
+        if hasattr(self.validation, "from_step"):  # its labels now, and not after an epoch
+            feed.check_labels(self.model, next(iter(self.validation.from_step(0))))
+
+    def build(self):
+        """Makes the variables of model, optimizer and metrics, with the example."""
+        images = keras.utils.unpack_x_y_sample_weight(self.example)[0]
+        look(self.model, "train", images, owner_of_images(self.model))
+        with self.devices.scope():
+            checkpoint.build_state(self.model, self.example)
+
+    def describe(self):
+        """What a run must have in common with one that it continues, as a flat dict."""
+        progress, data = self.progress, {"data": self.data, "validation": self.validation}
+        return same_run.describe(
+            self.model,
+            settings=self.settings,
+            steps=progress.total_updates,
+            steps_per_epoch=progress.per_epoch,
+            batch_size=self.batch_size,
+            **{name: getattr(each, "settings", None) or {} for name, each in data.items()},
+        )
 
     def restore(self, path, meta, arrays):
         """Takes the state of the model and the files from a checkpoint, and says where it is."""

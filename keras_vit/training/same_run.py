@@ -7,6 +7,7 @@ import os
 import pathlib
 
 import keras
+import numpy as np
 
 from keras_vit.data.files import listed
 from keras_vit.models.trainer import Trainer
@@ -29,7 +30,9 @@ _NOT_COMPARED |= {"preprocessing", "class_names", "label_set", "reading", "weigh
 def describe(model, **settings):
     """Settings and what a compiled model is, as a flat dict from a name to a value for JSON."""
     optimizer, layers = inner_optimizer(model), [_configuration(part) for part in _parts(model)]
-    rate = getattr(optimizer, "schedule", None) or optimizer.get_config()["learning_rate"]
+    rate = optimizer.get_config()["learning_rate"]
+    if isinstance(rate, dict) and isinstance(rate["config"], dict):  # a schedule
+        rate = {"class": rate["class_name"], **rate["config"]}
     settings |= {
         "backend": keras.backend.backend(),
         "layers": {"count": len(layers), **dict(enumerate(layers))},
@@ -55,7 +58,7 @@ def check_same_run(output, saved, present):
 
     def differs(name):
         if name in saved and name in present:
-            return saved[name] != present[name]
+            return _rounded(saved[name]) != _rounded(present[name])
         if name in present and name.startswith(_NEW_SETTINGS):
             return False
         # A version may have names that another has not: of its code, and of settings that are off.
@@ -73,6 +76,11 @@ def check_same_run(output, saved, present):
             f"{output} holds a run with other settings, which cannot be continued with these. "
             f"Received:\n{listed(lines)}\nUse the settings of that run, or another output folder."
         )
+
+
+def _rounded(value):
+    """A number as Keras keeps it: the learning rate of earlier versions was not rounded."""
+    return float(np.float32(value)) if isinstance(value, float) else value
 
 
 def versions():

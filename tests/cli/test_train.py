@@ -120,16 +120,18 @@ def test_weights_decide_the_model_and_it_has_their_name(photos, weights, tmp_pat
 
 def test_a_variant_and_weights_of_another_are_refused(photos, weights):
     job = job_of("--dataset", photos / "photos", "--weights", weights, "--variant", "Ti/16")
-    refuses("X/8 file; the model is a ViT-Ti/16", job.build, job.load("train"))
+    refuses("X/8 file; the model is a ViT-Ti/16", job.build, job.load_train())
 
 
 @pytest.mark.any_backend
 def test_the_model_of_an_earlier_run_is_converted_first(photos, tmp_path, capsys):
-    (tmp_path / "model.keras").touch()
-    for weights in (tmp_path, tmp_path / "model.keras"):
+    run = tmp_path / "a run"
+    run.mkdir()
+    (run / "model.keras").touch()
+    for weights in (run, run / "model.keras"):
         with pytest.raises(SystemExit):
             main(["train", "--dataset", str(photos / "photos"), "--weights", str(weights)])
-        assert f"keras-vit convert {weights} start.safetensors" in capsys.readouterr().err
+        assert f"keras-vit convert '{weights}' start.safetensors" in capsys.readouterr().err
 
 
 @pytest.mark.any_backend

@@ -1,9 +1,15 @@
-"""The batches of an evaluation on several devices."""
+"""The batches of an evaluation, on one device and on several."""
 
+import pathlib
+
+import keras
 import numpy as np
 import pytest
 
+from keras_vit import distribution
+from keras_vit.data import pipeline
 from keras_vit.distribution import evaluating
+from tests.data.pipeline_cases import class_folders, recipe
 from tests.distribution.test_setup import load
 from tests.support import refuses
 
@@ -54,3 +60,26 @@ def test_rows_that_the_devices_do_not_divide_are_left_to_the_last_batch(batch_si
     for i, side in enumerate(ROWS):
         np.testing.assert_array_equal(np.concatenate([batch[i] for batch in divisible]), side)
     assert not list(evaluating.divisible([], 4))
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_batch_that_cannot_be_read_is_left_out_of_evaluation(tmp_path, batch_size):
+    """The first batch, and a last one of one image."""
+    class_folders(tmp_path / "train", per_class=8)
+    test = pipeline(tmp_path, recipe(batch_size), "train", training=False)
+    for row in {*test.rows[:batch_size], test.rows[-1]}:
+        pathlib.Path(test.source.place(row)).write_bytes(b"")
+    with pytest.warns(UserWarning, match="is left out"):
+        batches = list(test)
+    sizes = [len(images) for images, _ in batches]
+    assert sizes[0] == sizes[-1] == 0 and sum(sizes) == 16 - len(test.skipped)
+    model = keras.Sequential([keras.layers.Input((4, 4, 3)), keras.layers.Flatten()])
+    model.add(keras.layers.Dense(2))
+    losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", losses, metrics=["accuracy"])
+    images, labels = map(np.concatenate, zip(*batches))
+    expected = model.evaluate(images, labels, verbose=0, return_dict=True)
+    found = distribution.current().evaluate(model, test, verbose=0)  # Keras warns of the gap
+    assert found == pytest.approx(expected, rel=1e-5)
+    if keras.backend.backend() != "tensorflow":
+        refuses(f"No image of batch 0 can be read.*batch_size={batch_size}", test.__getitem__, 0)

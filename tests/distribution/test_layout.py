@@ -118,11 +118,12 @@ def test_what_a_rule_cannot_do_is_told(rules, path, shape, devices, message):
 @pytest.mark.any_backend
 def test_several_heads_stay_whole():
     model = three_heads(as_list=True)
-    rules = {**LAYOUT_RULES, **layout.rules_of_heads(model)}
-    axes = {v.path: layout.split_axes(rules, v.path, v.shape, 2) for v in model.variables}
+    layout.check_shapes(LAYOUT_RULES, model, 2)
+    of_mode = "model_parallel", LAYOUT_RULES, (2, 2)
+    axes = {v.path: layout.variable_axes(v.path, v.shape, *of_mode) for v in model.variables}
     assert not any("model" in axes[f"{head}/kernel"] for head in heads_of(model))
     assert "model" in axes["block_0/mlp/dense_1/kernel"]
-    assert layout.rules_of_heads(tiny_vit()) == {}
+    refuses("'tags/kernel' of shape", layout.split_axes, LAYOUT_RULES, "tags/kernel", (8, 3), 2)
 
 
 @pytest.mark.any_backend

@@ -94,6 +94,7 @@ def test_schedules_do_not_move_within_a_group():
     optimizer = AdamW(WarmupCosine(1.0, 10, 5), gradient_accumulation_steps=2)
     optimizer.learning_rate = WarmupCosine(3.0, 10, 5)
     np.testing.assert_allclose([*rates(optimizer)], [0.0, 0.0, 0.6, 0.6], rtol=1e-6)
-    assert AdamW.from_config(optimizer.get_config()).schedule.learning_rate == 3.0
+    loaded = AdamW.from_config(optimizer.get_config())
+    np.testing.assert_allclose([*rates(loaded)], [0.0, 0.0, 0.6, 0.6], rtol=1e-6)
     optimizer = AdamW(lambda: 0.5, gradient_accumulation_steps=2)
     assert [*rates(optimizer)] == [0.5] * 4

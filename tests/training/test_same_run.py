@@ -3,6 +3,7 @@
 import keras
 import pytest
 
+from keras_vit import training
 from keras_vit.training import same_run
 from tests.support import tiny_vit
 from tests.training import resume_case as case
@@ -97,3 +98,21 @@ def test_how_a_model_inside_is_read_makes_no_other_run():
     before = same_run.describe(model)
     inner.reading = "softmax"
     assert same_run.describe(model) == before
+
+
+def test_a_learning_rate_that_is_set_later_is_that_of_the_run():
+    schedule = keras.optimizers.schedules.CosineDecay
+
+    def described(rate, later=None):
+        model, optimizer = tiny_vit(), training.AdamW(rate)
+        if later is not None:
+            optimizer.learning_rate = later
+        model.compile(optimizer, "mse")
+        return same_run.describe(model)
+
+    there = described(schedule(0.1, 9))
+    same_run.check_same_run("run", there, described(0.5, later=schedule(0.1, 9)))
+    with pytest.raises(ValueError, match=r"initial_learning_rate: 0\.1 there, 0\.3 here"):
+        same_run.check_same_run("run", there, described(schedule(0.1, 9), later=schedule(0.3, 9)))
+    here = described(0.1)  # in float32, which an earlier version did not round to
+    same_run.check_same_run("run", here | {"learning_rate": 0.1}, here)
