@@ -246,8 +246,7 @@ def test_one_logit_of_yes_or_no():
         metric = training.Accuracy()
         metric.update_state(shape, logits)
         assert float(metric.result()) == 0.5
-    with pytest.raises(ValueError, match="A softmax of one logit"):
-        training.SoftmaxLoss()(labels, logits)
+    refuses("A softmax of one logit", training.SoftmaxLoss(), labels, logits)
     model = tiny_vit(num_classes=1)
     model.compile(loss=training.SigmoidLoss())
     check_labels(model, (None, labels))

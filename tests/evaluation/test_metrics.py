@@ -147,8 +147,7 @@ def test_calibration_of_bad_input(logits, labels):
         damaged = logits.copy()
         damaged[7, 2] = np.nan
         calibration(damaged, labels)
-    with pytest.raises(ValueError, match=r"sum to 1.*from_logits=True"):
-        calibration(expit(logits), labels, from_logits=False)
+    refuses(r"sum to 1.*from_logits=True", calibration, expit(logits), labels, from_logits=False)
     refuses(r"whole numbers in 0\.\.5", calibration, logits, labels + 1)
     refuses(r"shapes \(500, 6\) and \(3,\)", calibration, logits, labels[:3])
     refuses("bins must be a positive integer", calibration, logits, labels, bins=0)

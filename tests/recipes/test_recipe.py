@@ -209,8 +209,7 @@ def test_bad_values_are_named(changes, message):
 
 
 def test_a_dict_of_another_version_is_refused():
-    with pytest.raises(TypeError, match=r"missing .* 'source'"):
-        recipes.Recipe.from_dict({"name": "x"})
+    refuses(r"missing .* 'source'", recipes.Recipe.from_dict, {"name": "x"}, error=TypeError)
     with pytest.raises(TypeError, match="'momentun'"):
         recipes.Recipe.from_dict({**recipes.digits().to_dict(), "momentun": 1})
 

@@ -19,7 +19,7 @@ from keras_vit.training.checkpoint import (
     value_of,
 )
 from keras_vit.training.stop import only_run_in
-from tests.support import assert_same
+from tests.support import assert_same, refuses
 from tests.training import resume_case as case
 
 
@@ -147,8 +147,7 @@ def test_another_model_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"model/0000.*\(192, 9\) there. Received: \(192, 8\)"):
         assign_state(model, {**saved, "model/0000": np.zeros((192, 9))})
     saved.pop("optimizer/0003")
-    with pytest.raises(ValueError, match=r"optimizer/0003.*None there"):
-        assign_state(model, saved)
+    refuses(r"optimizer/0003.*None there", assign_state, model, saved)
 
 
 def test_bfloat16_variables_go_through_a_file_exactly(tmp_path):
@@ -167,8 +166,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_batch(tmp_path):
     model, pipeline = case.fresh(), case.Pipeline(broken_step=6)
     # TensorFlow's relu makes 0 of NaN: there the loss stays finite, and the weights show it.
     message = r"At update 7 \(epoch 2\).*(loss is nan|is not finite)"
-    with pytest.raises(training.DivergenceError, match=message):
-        case.run(tmp_path, model, pipeline)
+    refuses(message, case.run, tmp_path, model, pipeline, error=training.DivergenceError)
     with np.load(tmp_path / "nan_batch.npz") as file:
         np.testing.assert_array_equal(file["arr_1"], pipeline.labels[pipeline.rows(6)])
     _, meta, saved = Checkpoints(tmp_path / "checkpoints").latest()
@@ -198,8 +196,7 @@ def test_a_checkpoint_can_be_moved(tmp_path):
 @pytest.mark.any_backend
 def test_an_output_that_is_no_folder_is_named_before_the_training(tmp_path):
     (tmp_path / "output").touch()
-    with pytest.raises(ValueError, match=r"must be a folder.*output', which is a file"):
-        case.run(tmp_path / "output")
+    refuses(r"must be a folder.*output', which is a file", case.run, tmp_path / "output")
 
 
 @pytest.mark.any_backend
@@ -209,8 +206,7 @@ def test_what_is_no_file_is_named_before_the_training(tmp_path, make, name):
     """A pipe would keep the run waiting for ever, and a folder stop it at its next save."""
     (tmp_path / "checkpoints").mkdir()
     make(tmp_path / name)
-    with pytest.raises(ValueError, match=rf"{name}', which is a (pipe|folder); move it away"):
-        case.run(tmp_path)
+    refuses(rf"{name}', which is a (pipe|folder); move it away", case.run, tmp_path)
 
 
 @pytest.mark.any_backend

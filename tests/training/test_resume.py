@@ -11,7 +11,7 @@ import pytest
 from keras_vit import training
 from keras_vit.training.checkpoint import changing, sync
 from tests.data.pipeline_cases import recipe
-from tests.support import assert_same, values
+from tests.support import assert_same, refuses, values
 from tests.training import resume_case as case
 from tests.training.resume_case import StopsAt
 
@@ -48,8 +48,7 @@ def check_stopped_run(model, output):
 
     before = weights()
     history, undisturbed = run("one")
-    with pytest.raises(RuntimeError, match="own mistake"):
-        run("two", StopsAt("on_train_batch_end", 3))
+    refuses("own mistake", run, "two", StopsAt("on_train_batch_end", 3), error=RuntimeError)
     assert_same(run("two")[1], undisturbed)
     return before, undisturbed, history, run
 
@@ -180,8 +179,7 @@ def test_a_run_that_a_callback_ended_stays_so_when_it_is_stopped_in_its_last_val
 
     with pytest.raises(training.Interrupted):
         case.run(tmp_path, callbacks=[Enough()])
-    with pytest.raises(ValueError, match="has not ended"):
-        training.remove_checkpoints(tmp_path)
+    refuses("has not ended", training.remove_checkpoints, tmp_path)
     history, _ = case.run(tmp_path)
     assert history["step"] == [3] and history["val_loss"][0] > 0
 
@@ -220,8 +218,7 @@ def test_a_pipeline_of_keras_vit(tmp_path):
     ],
 )
 def test_arguments_out_of_range_are_refused(tmp_path, options, message):
-    with pytest.raises(ValueError, match=message):
-        case.run(tmp_path, **options)
+    refuses(message, case.run, tmp_path, **options)
 
 
 def test_other_data_and_options_are_refused(tmp_path):

@@ -20,7 +20,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import Preprocessing
-from tests.support import ROOT, randomize, tiny_vit
+from tests.support import ROOT, randomize, refuses, tiny_vit
 
 pytest.importorskip("waitress")
 pytestmark = pytest.mark.any_backend
@@ -277,5 +277,4 @@ def test_other_files_are_refused(path, tmp_path):
     serve, plain = importlib.import_module("tutorials.serve"), onnx.load(path)
     del plain.metadata_props[:]
     onnx.save(plain, tmp_path / "model.onnx")
-    with pytest.raises(SystemExit, match="preprocess=True"):
-        serve.Classifier(str(tmp_path / "model.onnx"))
+    refuses("preprocess=True", serve.Classifier, str(tmp_path / "model.onnx"), error=SystemExit)

@@ -15,7 +15,7 @@ import pytest
 import keras_vit_cli
 from keras_vit import data, recipes
 from keras_vit.job import Job
-from tests.support import slow_unless_torch
+from tests.support import refuses, slow_unless_torch
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "tutorials" / "train.py"
 BARE = pathlib.Path(__file__).parents[1] / "bare.py"
@@ -203,8 +203,7 @@ def test_the_recipe_for_own_images_depends_on_how_many_there_are(main, tmp_path,
     ],
 )
 def test_bad_settings_are_refused_before_training(main, arguments, message):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        main(*arguments)
+    refuses(message, main, *arguments, error=(ValueError, FileNotFoundError))
 
 
 @pytest.mark.parametrize(
@@ -217,8 +216,7 @@ def test_bad_settings_are_refused_before_training(main, arguments, message):
     ],
 )
 def test_bad_data_are_refused_before_training(main, tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        main("--dataset", write_npz(tmp_path / "bad.npz", **changes))
+    refuses(message, main, "--dataset", write_npz(tmp_path / "bad.npz", **changes))
 
 
 def test_a_corrupt_image_is_named(main, tmp_path):
