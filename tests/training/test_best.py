@@ -13,7 +13,7 @@ from tests.processes import finish
 from tests.support import assert_same, killed_after, refuses
 from tests.training import resume_case as case
 from tests.training.resume_case import StopsAt
-from tests.training.test_kill import start, stop_at
+from tests.training.test_kill import final, start, stop_at
 from tests.training.test_resume import assert_equal_runs
 
 
@@ -25,9 +25,8 @@ class Remembers(keras.callbacks.Callback):
         self.own, self.averages = [], []
 
     def on_epoch_end(self, epoch, logs=None):
-        optimizer = self.model.optimizer
-        for found, of in ((self.own, self.model.weights), (self.averages, optimizer.averages)):
-            found.append([np.array(keras.ops.convert_to_numpy(v)) for v in of])
+        self.own.append(case.values(self.model, self.model.weights))
+        self.averages.append(case.values(self.model, self.model.optimizer.averages))
 
 
 def callbacks(patience=None, ema=True):
@@ -102,9 +101,7 @@ def test_a_run_that_is_killed_stops_as_early(tmp_path):
     process.communicate()
     printed, code = finish(start(tmp_path / "b", PATIENCE="1"))
     assert code == 0 and "continuing after update" in printed, printed
-    with np.load(tmp_path / "b" / "final.npz") as file:
-        for name, value in zip(file.files, expected, strict=True):
-            np.testing.assert_array_equal(file[name], value)
+    assert_same(final(tmp_path / "b"), expected)
 
 
 def test_of_equal_figures_the_lower_loss_is_better_and_nan_never(tmp_path):

@@ -50,9 +50,7 @@ def test_it_adapts_attention_and_mlp_and_trains_the_head():
     # Width 8, two heads of 4, MLP 32: query, key and value; out; the MLP; the head.
     block = 3 * (8 * 2 * 2 + 2 * 4) + (2 * 4 * 2 + 2 * 8) + (8 * 2 + 2 * 32) + (32 * 2 + 2 * 8)
     assert summary.trainable == 2 * block + 8 * 3 + 3
-
-
-def test_the_gate_is_adapted_and_both_heads_are_trained():
+    # The gate is adapted, and both heads are trained.
     model = randomize(tiny_vit(depth=1, mlp="swiglu", rotary="mixed", distillation=True))
     training.enable_lora(model, 2)
     assert set(adapted_layers(model)) == {f"block_0/{name}" for name in DENSE | {"mlp/gate"}}
@@ -163,28 +161,19 @@ def user_model():
     return keras.Model(network.input, keras.layers.Dense(3, name="logits")(normal))
 
 
-def trained_user_model():
-    model = user_model()
+def test_a_model_of_the_user_s_with_the_moving_averages_of_a_head(tmp_path):
+    model, other = user_model(), user_model()
     training.enable_lora(model, 2, alpha=3.0)
     model.compile(keras.optimizers.SGD(0.1), LOSS)
     model.fit(images(), np.arange(4) % 3, epochs=2, verbose=0)
-    return model
-
-
-def test_the_parts_have_the_moving_averages_of_a_head(tmp_path):
-    model, other = trained_user_model(), user_model()
     before = trained(model)
     training.save_lora(model, tmp_path / "lora.npz")
     assert trained(model) == before
     training.load_lora(other, tmp_path / "lora.npz")
     assert_close(other(images()), model(images()), 1e-6)
-    assert [v.name for v in other.trainable_variables] == [
-        v.name for v in model.trainable_variables
-    ]
-
-
-def test_a_model_of_keras_s_class_opens_with_the_sum(tmp_path):
-    model = trained_user_model()
+    names = [[v.name for v in each.trainable_variables] for each in (other, model)]
+    assert names[0] == names[1]
+    # A model of Keras's class opens with the sum.
     model.save(tmp_path / "model.keras")
     opened = keras.saving.load_model(tmp_path / "model.keras", compile=False)
     assert not adapted_layers(opened)
