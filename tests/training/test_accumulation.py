@@ -11,12 +11,8 @@ PARTS, UPDATES, SIZE = 3, 4, 2
 
 
 def linear_model():
-    layers = [
-        keras.Input((5,)),
-        keras.layers.Dense(4, name="norm"),
-        keras.layers.Dense(3, name="head"),
-    ]
-    model = keras.Sequential(layers)
+    dense = keras.layers.Dense
+    model = keras.Sequential([keras.Input((5,)), dense(4, name="norm"), dense(3, name="head")])
     rng = np.random.default_rng(0)
     for v in model.variables:
         v.assign(rng.normal(size=v.shape))

@@ -202,9 +202,7 @@ def test_the_colours_of_black_white_and_red():
         x = np.tile(pure[None, :, None], (1, 1, 4, 1)).reshape(1, 4, 12)
         colors = Target("mean_color", (2, 2), 3).values(keras.ops.convert_to_tensor(x), (low, high))
         assert to_numpy(colors).ravel().tolist() == [0, 511, 7 * 64, 511]
-
-
-def test_the_colours_are_those_of_the_images_however_they_are_normalised():
+    # They are those of the images, however these are normalised.
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("uint8")
 
     usual, encoder = masked(corrupted=1.0), tiny_vit(depth=1)
