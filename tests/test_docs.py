@@ -129,11 +129,8 @@ def test_each_cell_of_a_table_has_the_head_of_its_column(site):
     assert re.findall(r'<td data-head="(.*?)"', table)[: len(heads)] == heads
 
 
-READ = [
-    ROOT / "README.md",
-    ROOT / "tutorials" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+READ = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+READ += [ROOT / "tutorials" / "README.md"]
 WRITTEN = [*READ, *sorted((ROOT / "tutorials").glob("0*.py")), ROOT / "CONTRIBUTING.md"]
 
 
