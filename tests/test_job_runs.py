@@ -1,7 +1,6 @@
 """Runs of the command line on a folder of photographs: what they leave, and say again later."""
 
 import collections
-import contextlib
 import json
 import os
 import signal
@@ -11,11 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from keras_vit import training
 from keras_vit.job import Job
-from keras_vit.recipes import Recipe
 from keras_vit_cli import main
-from tests.support import assert_same, killed_after, precision, slow_unless_torch
+from tests.support import killed_after, precision, slow_unless_torch
 
 TRAIN = "train --recipe own_images --image-size 16 --batch-size 4 --steps 12 --set architecture="
 TINY = "{'width':8,'depth':1,'num_heads':2,'patch_size':8}"
@@ -71,9 +68,12 @@ def test_what_a_run_leaves_and_what_its_evaluation_says(photos, capsys, tmp_path
     assert metrics["test_images"] == 9 and metrics["chosen_on"] == "validation"
     history = (tmp_path / "run" / "history.csv").read_text().splitlines()
     column = history[0].split(",").index("val_accuracy")
-    accuracies = [float(row.split(",")[column]) for row in history[1:]]
-    best = accuracies[metrics["best_epoch"] - 1]
-    assert best == metrics["best_val_accuracy"] == max(accuracies)
+    best = float(history[metrics["best_epoch"]].split(",")[column])
+    assert (
+        best
+        == metrics["best_val_accuracy"]
+        == max(float(r.split(",")[column]) for r in history[1:])
+    )
     card = (tmp_path / "run" / "README.md").read_text()
     rows = {"training_images": 23, "epochs": 2, "chosen_on": "validation"}
     rows |= {"best_epoch": metrics["best_epoch"], "class_weights": "(0.75, 1.5)"}
@@ -121,11 +121,14 @@ def test_a_run_that_is_interrupted_and_killed_while_it_tidies_up(
             if batch == 3:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    usual = Recipe.callbacks
-    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(Recipe, "callbacks", lambda self: [*usual(self), CtrlC()])
-        train("run")
-    assert stopped.value.code == 130
+    recipe_callbacks = Job.read("whole").recipe.callbacks
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "keras_vit.recipes.recipe.Recipe.callbacks", lambda self: [*recipe_callbacks(), CtrlC()]
+        )
+        with pytest.raises(SystemExit) as stopped:
+            train("run")
+        assert stopped.value.code == 130
     known = collections.Counter()
     capsys.readouterr()
     for _ in range(3):  # each kill is at a later moment of the last steps
@@ -135,43 +138,55 @@ def test_a_run_that_is_interrupted_and_killed_while_it_tidies_up(
     assert train("run") == 0
     assert "has ended" in capsys.readouterr().out
     assert not (tmp_path / "run" / "checkpoints").exists()
-    places = tmp_path / "whole", tmp_path / "run"
-    one, other = (json.loads((place / "metrics.json").read_text()) for place in places)
+    one, other = (
+        json.loads((tmp_path / run / "metrics.json").read_text()) for run in ("whole", "run")
+    )
     differs = {name for name in one if one[name] != other[name]}
     assert differs <= {"seconds_training", "seconds_in_all"}
-    models = [keras.saving.load_model(place / "model.keras", compile=False) for place in places]
-    assert_same(*(model.get_weights() for model in models))
+    models = [
+        keras.saving.load_model(f"{run}/model.keras", compile=False) for run in ("whole", "run")
+    ]
+    for a, b in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
-@contextlib.contextmanager
 def killed_after_the_card(monkeypatch, calls):
     """A process that ends in `remove_checkpoints`, at so many changes on the disk."""
+    import contextlib
+
+    from keras_vit import training
+
     remove = training.remove_checkpoints
 
-    def removes(output):
-        with killed_after(monkeypatch, calls):
-            remove(output)
-        raise SystemExit(137)
+    @contextlib.contextmanager
+    def context():
+        def removes(output):
+            with killed_after(monkeypatch, calls):
+                remove(output)
+            raise SystemExit(137)
 
-    with monkeypatch.context() as patch, contextlib.suppress(SystemExit):
-        patch.setattr(training, "remove_checkpoints", removes)
-        yield
+        with monkeypatch.context() as patch, contextlib.suppress(SystemExit):
+            patch.setattr("keras_vit.training.remove_checkpoints", removes)
+            yield
+
+    return context()
 
 
 def test_figures_in_float64(photos, capsys, tmp_path):
     """On JAX a process must be told of it before it begins."""
-    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
-    try:
-        with precision("float64"):
+    with precision("float64"):
+        floatx = keras.config.floatx(), keras.config.dtype_policy()
+        try:
             assert train("run", "--precision", "float64") == 0
-        report = (tmp_path / "run" / "evaluation.json").read_text()
-        keras.config.set_floatx(floatx)
-        keras.config.set_dtype_policy(policy)
-        capsys.readouterr()
-        with precision("float64"):  # which the command switches on by itself; here it is put back
+            report = (tmp_path / "run" / "evaluation.json").read_text()
+        finally:
+            keras.config.set_floatx(floatx[0])
+            keras.config.set_dtype_policy(floatx[1])
+    capsys.readouterr()
+    with precision("float64"):  # which the command switches on by itself; here it is put back
+        try:
             main(["evaluate", "run", "--json"])
             assert keras.config.floatx() == "float64"
-    finally:
-        keras.config.set_floatx(floatx)
-        keras.config.set_dtype_policy(policy)
+        finally:
+            keras.config.set_floatx(floatx[0])
     assert figures(capsys.readouterr().out) == figures(report)

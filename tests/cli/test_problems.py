@@ -11,7 +11,7 @@ from keras_vit import evaluation
 from keras_vit_cli import main
 from tests.cli.test_cli import run
 from tests.data.pipeline_cases import as_csv, as_json, halves
-from tests.support import refuses, tiny_vit
+from tests.support import tiny_vit
 from tests.test_heads import three_heads
 
 pytestmark = pytest.mark.any_backend
@@ -23,8 +23,9 @@ def photos(tmp_path_factory):
     """Pictures whose left half is bright ("left"), whose right half is ("right"), both or none."""
     folder = tmp_path_factory.mktemp("photos")
     tags = halves(folder / "photos", COUNT)
-    rows = [(f"{i}.png", each) for i, each in enumerate(tags)]
-    as_csv(folder / "labels.csv", ("file", "labels"), *rows)
+    as_csv(
+        folder / "labels.csv", ("file", "labels"), *((f"{i}.png", t) for i, t in enumerate(tags))
+    )
     as_json(folder / "values.json", {f"{i}.png": i / 4 for i in range(COUNT)})
     return folder
 
@@ -40,14 +41,18 @@ def test_several_labels_from_training_to_a_file(photos, tmp_path, capsys):
     figure = metrics["test_mean_average_precision"]
     assert figure == metrics["test_mean_average_precision_reloaded"] > 0.9
     report = json.loads((output / "evaluation.json").read_text())
-    assert report["problem"] == "multi_label"
-    assert set(report["average_precision"]) == {"left", "right"}
+    assert report["problem"] == "multi_label" and set(report["average_precision"]) == {
+        "left",
+        "right",
+    }
     assert "each by itself (sigmoid)" in (output / "README.md").read_text()
     both, neither = photos / "photos" / "3.png", photos / "photos" / "0.png"
     options = ("--threshold", 0.5, "--json")
     code, out, _ = run(capsys, "predict", output, both, neither, *options)
-    found = {(row["image"], row["class"]) for row in json.loads(out)}
-    assert found == {(str(both), "left"), (str(both), "right")}
+    assert {(row["image"], row["class"]) for row in json.loads(out)} == {
+        (str(both), "left"),
+        (str(both), "right"),
+    }
     again = json.loads(run(capsys, "evaluate", output, "--json")[1])
     assert again["mean_average_precision"] == figure
     other = run(capsys, "evaluate", output, photos / "photos", "--labels", labels, "--json")
@@ -89,9 +94,11 @@ def test_values_from_a_file_of_labels(photos, capsys, tmp_path):
     assert report["problem"] == "regression" and report["examples"] == 5
     model = keras.saving.load_model(tmp_path / "values.keras", compile=False)
     assert model.reading == "values"
-    wrong = np.zeros((2, 16, 16, 3), "float32"), np.zeros((2, 3))
-    refuses("one for each output", evaluation.evaluate, model, wrong)
-    # A model of the user is read by the loss in its file.
+    with pytest.raises(ValueError, match="one for each output"):
+        evaluation.evaluate(model, (np.zeros((2, 16, 16, 3), "float32"), np.zeros((2, 3))))
+
+
+def test_a_model_of_the_user_is_read_by_the_loss_in_its_file(photos, capsys, tmp_path):
     vit = tiny_vit(num_classes=0)
     model = keras.Model(vit.input, keras.layers.Dense(1)(vit.output))
     model.compile("sgd", loss="mse")
@@ -102,10 +109,8 @@ def test_values_from_a_file_of_labels(photos, capsys, tmp_path):
 
 
 def test_commands_for_a_model_of_several_heads(photos, capsys, tmp_path):
-    """A model of the user's is told by its losses, and labels are those of the columns' names."""
-    file, folder = tmp_path / "heads.keras", photos / "photos"
-    image = folder / "1.png"
-    three_heads().save(file)
+    model, file, image = three_heads(), tmp_path / "heads.keras", photos / "photos" / "1.png"
+    model.save(file)
     fields = json.loads(run(capsys, "info", file, "--json")[1])
     assert fields["output"] == {"species": [None, 3], "weight": [None, 1], "marks": [None, 4]}
     assert run(capsys, "explore", file, image, "-o", tmp_path / "e.html")[0] == 0
@@ -113,9 +118,16 @@ def test_commands_for_a_model_of_several_heads(photos, capsys, tmp_path):
     assert code == 0 and "the model has the heads 'species', 'weight', 'marks'" in out
     code, _, error = run(capsys, "convert", file, tmp_path / "m.npz")
     assert code == 1 and "the heads 'species', 'weight', 'marks'; give the network" in error
-    code, out, _ = run(capsys, "predict", file, image)
+
+
+def test_several_heads_and_columns_of_different_problems(photos, capsys, tmp_path):
+    """A model of the user's is told by its losses, and labels are those of the columns' names."""
+    model = three_heads()
+    model.save(tmp_path / "heads.keras")
+    folder = photos / "photos"
+    code, out, _ = run(capsys, "predict", tmp_path / "heads.keras", folder / "1.png")
     assert code == 0 and out.split()[:4] == ["image", "species", "weight", "marks"]
-    options = ("evaluate", file, folder, "--labels", photos / "labels.csv")
+    options = ("evaluate", tmp_path / "heads.keras", folder, "--labels", photos / "labels.csv")
     code, _, error = run(capsys, *options)
     assert code and "which has 'labels'. Received: 'species', 'weight', 'marks'" in error
     rows = [("file", "species", "grams"), *((f"{i}.png", "ab"[i % 2], i) for i in range(COUNT))]
