@@ -184,17 +184,13 @@ def parallel_block(weights, x):
 def attention_pool(weights, x, kind="tanh", epsilon=1e-6):
     probe = np.repeat(weights["probe"], len(x), axis=0)
     y = attention(below(weights, "attention"), probe, memory=x)
-    return (y + mlp(below(weights, "mlp"), layer_norm(below(weights, "norm"), y, epsilon), kind))[
-        :, 0
-    ]
+    normal = layer_norm(below(weights, "norm"), y, epsilon)
+    return (y + mlp(below(weights, "mlp"), normal, kind))[:, 0]
 
 
 def probe_pool(weights, x):
     """The probe is the query: its heads may be told by an identity instead of a projection."""
-    width, heads = (
-        weights["attention/out/kernel"].shape[-1],
-        weights["attention/key/kernel"].shape[1],
-    )
+    width, heads = weights["attention/key/kernel"].shape[:2]
     identity = np.eye(width).reshape(width, heads, -1)
     probe = np.repeat(weights["probe"], len(x), axis=0)
     asking = {**below(weights, "attention"), "query/kernel": identity}
@@ -237,9 +233,8 @@ def position_table(weights, kind, grid, width, learned_tokens):
     if kind == "sincos_2d":
         table = sincos_2d(grid, width)
     else:
-        table = np.array(
-            [np.concatenate([x, y]) for y in weights["rows"] for x in weights["columns"]]
-        )
+        rows, columns = weights["rows"], weights["columns"]
+        table = np.array([np.concatenate([x, y]) for y in rows for x in columns])
     return np.concatenate([np.zeros((learned_tokens, width)), table])
 
 

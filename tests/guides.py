@@ -71,9 +71,8 @@ def environment_with_commands(folder):
     for name, called in (("keras-vit", "-m keras_vit_cli "), ("python", "")):
         (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {called}"$@"\n')
         (folder / name).chmod(0o755)
-    path = os.pathsep.join(
-        (str(folder), str(pathlib.Path(sys.executable).parent), os.environ["PATH"])
-    )
+    places = (str(folder), str(pathlib.Path(sys.executable).parent), os.environ["PATH"])
+    path = os.pathsep.join(places)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "200"}
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **quiet}
 

@@ -26,12 +26,8 @@ def under(name, variables):
 
 ATTENTION = tuple(path for name in ("query", "key", "value", "out") for path in under(name, LINEAR))
 MLP = (*under("dense_1", LINEAR), *under("dense_2", LINEAR))
-BLOCK = (
-    *under("norm_1", NORM),
-    *under("attention", ATTENTION),
-    *under("norm_2", NORM),
-    *under("mlp", MLP),
-)
+NORMS = (*under("norm_1", NORM), *under("norm_2", NORM))
+BLOCK = (*NORMS, *under("attention", ATTENTION), *under("mlp", MLP))
 OPTIONS = {"num_heads": 2, "mlp_dim": 12, "gelu": "erf", "qkv_bias": False, "epsilon": 1e-3}
 OPTIONS |= {"dropout": 0.1, "attention_dropout": 0.2, "stochastic_depth": 0.3}
 QKV_BIAS = [f"attention/{name}/bias" for name in ("query", "key", "value")]
@@ -116,14 +112,6 @@ def encode_patches(w, x):
     return x + w["position/embedding"]
 
 
-def relu(definition):
-    return lambda w, x: np.maximum(definition(w, x), 0)
-
-
-def unchanged(w, x):
-    return x
-
-
 CASES = [
     Case(
         "Patches",
@@ -186,13 +174,9 @@ CASES = [
     Case(
         "Linear_from_heads",
         layers.Linear,
-        {
-            "equation": "bthk,hkd->btd",
-            "output_shape": (None, 8),
-            "bias_axes": "d",
-            "activation": "relu",
-        },
-        relu(einsum("bthk,hkd->btd")),
+        {"equation": "bthk,hkd->btd", "output_shape": (None, 8), "bias_axes": "d"}
+        | {"activation": "relu"},
+        lambda w, x: np.maximum(einsum("bthk,hkd->btd")(w, x), 0),
         LINEAR,
         {"x": (2, 5, 2, 4)},
     ),
@@ -230,8 +214,8 @@ CASES = [
         ("query/kernel", "key/kernel", "value/kernel", *under("out", LINEAR)),
         {"x": (2, 1, 8), "memory": TOKENS},
     ),
-    Case("Dropout", layers.Dropout, {"rate": 0.3}, unchanged),
-    Case("StochasticDepth", layers.StochasticDepth, {"rate": 0.3, "seed": 4}, unchanged),
+    Case("Dropout", layers.Dropout, {"rate": 0.3}, lambda w, x: x),
+    Case("StochasticDepth", layers.StochasticDepth, {"rate": 0.3, "seed": 4}, lambda w, x: x),
     Case(
         "TransformerBlock",
         layers.TransformerBlock,
@@ -264,17 +248,12 @@ CASES = [
         definitions.block,
         BLOCK,
     ),
-    Case(
-        "TokenPool_token",
-        layers.TokenPool,
-        {"pool": "token", "class_token": True},
-        lambda w, x: x[:, 0],
-    ),
-    Case(
-        "TokenPool_mean",
-        layers.TokenPool,
-        {"pool": "mean", "class_token": True},
-        lambda w, x: x[:, 1:].mean(axis=1),
+    *(
+        Case(f"TokenPool_{pool}", layers.TokenPool, {"pool": pool, "class_token": True}, definition)
+        for pool, definition in (
+            ("token", lambda w, x: x[:, 0]),
+            ("mean", lambda w, x: x[:, 1:].mean(axis=1)),
+        )
     ),
     Case(
         "AttentionPool",

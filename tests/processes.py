@@ -27,7 +27,7 @@ def start(script, *arguments, **environment):
     )
 
 
-def finish(process, seconds=200):
+def finish(process, seconds=300):
     """All that it printed, and its code."""
     try:
         printed, _ = process.communicate(timeout=seconds)

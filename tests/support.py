@@ -35,6 +35,7 @@ BACKENDS = [name for name in ("jax", "tensorflow", "torch") if importlib.util.fi
 # For tests that PyTorch runs in milliseconds and the others compile for seconds.
 runs = pytest.mark.skipif(False, reason="none")
 slow_unless_torch = runs if BACKEND == "torch" else pytest.mark.slow
+every_backend = pytest.mark.any_backend(False)  # for a test of a file that is `any_backend`
 
 
 def randomize(layer, seed=0):

@@ -69,7 +69,7 @@ def extras():
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
-def test_extras_that_are_named_exist():
+def test_extras_that_are_named_exist_and_all_are_told():
     """In errors, docstrings, pages and notebooks."""
     named = {}
     for folder in ("keras_vit", "keras_vit_cli", "docs", "tutorials", "tests"):
@@ -79,13 +79,9 @@ def test_extras_that_are_named_exist():
                     named |= dict.fromkeys(found.split(","), path)
     assert {name: path for name, path in named.items() if name not in extras()} == {}
     assert {"data", "tfds", "plot", "export"} <= set(named)
-
-
-def test_the_page_on_installing_has_every_extra():
+    # The page on installing has every extra.
     rows = re.findall(r"^\| (`.*?`) \|", (ROOT / "docs" / "installing.md").read_text(), re.M)
     assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(extras())
-
-
-def test_folders_and_pipelines_need_no_package_of_tensorflow():
+    # Folders and pipelines need no package of TensorFlow.
     assert not [name for name in extras()["data"] if "tensorflow" in name or "pyarrow" in name]
     assert "keras3-vit[data]" in extras()["tfds"]

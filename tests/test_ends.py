@@ -11,6 +11,8 @@ from keras_vit.outputs import reading_of
 from tests.support import images, refuses, tiny_vit
 from tests.test_outputs import LOGITS, PICTURE, SIGMOIDS, SOFTMAX, close, model_with, told
 
+pytestmark = pytest.mark.any_backend
+
 
 def members(*readings):
     """Models of the same outputs that are read as given, each called with the same images."""
@@ -32,7 +34,6 @@ def around(network, of=keras.Model):
     return outer
 
 
-@pytest.mark.any_backend
 def test_what_may_change_how_the_model_inside_is_read_is_asked_about():
     """As a temperature may, or a function of the user's; a softmax is what is taken anyway."""
     layers, ask = keras.layers, r"read as \w+, a layer follows that may change.*set model\.reading"
@@ -64,7 +65,6 @@ def test_what_may_change_how_the_model_inside_is_read_is_asked_about():
             refuses(ask, reading_of, around(inner), outputs=3)
 
 
-@pytest.mark.any_backend
 def test_members_that_are_read_differently_or_name_their_outputs_differently():
     for readings in (("sigmoid", "softmax"), ("softmax", "sigmoid"), ("sigmoid", None)):
         x, (first, second), outputs = members(*readings)
@@ -85,7 +85,6 @@ def test_members_that_are_read_differently_or_name_their_outputs_differently():
     keras_vit.predict(mean, PICTURE)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("around", [0, 1, 2])
 def test_features_are_no_classes(around):
     """A softmax of features looks like probabilities."""

@@ -9,7 +9,9 @@ from keras_vit.data import augment
 from keras_vit.weights import readers
 from tests.guides import FOLDER, agrees, blocks, environment_with_commands, of_backend, run
 from tests.recipes.snippets import mistakes
-from tests.support import BACKEND, ROOT, slow_unless_torch
+from tests.support import BACKEND, ROOT, every_backend, slow_unless_torch
+
+pytestmark = pytest.mark.any_backend
 
 PAGES = sorted(FOLDER.glob("*.md"))
 LINKED = [*ROOT.glob("*.md"), *(ROOT / "tutorials").glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -73,7 +75,6 @@ def is_fast(block):
 
 
 @slow_unless_torch
-@pytest.mark.any_backend
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_the_python_of_a_guide_runs(page, tmp_path):
     if page.name in STAND_INS:
@@ -81,6 +82,7 @@ def test_the_python_of_a_guide_runs(page, tmp_path):
     follow(page, is_fast, 0.01, smaller=SMALLER.get(page.name))
 
 
+@every_backend
 @pytest.mark.parametrize("page", [p for p in PAGES if "<!-- jax -->" in p.read_text()], **by_name)
 def test_what_a_guide_has_for_one_backend_runs_there(page):
     part = of_backend(page.read_text(), BACKEND)
@@ -89,7 +91,6 @@ def test_what_a_guide_has_for_one_backend_runs_there(page):
 
 
 @pytest.mark.slow
-@pytest.mark.any_backend
 @pytest.mark.skipif(BACKEND != "torch", reason="the pages show what PyTorch prints")
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_a_guide_followed_from_top_to_bottom(page, tmp_path):
@@ -99,14 +100,12 @@ def test_a_guide_followed_from_top_to_bottom(page, tmp_path):
     follow(page, lambda block: block.mark in ("", "slow", BACKEND), 0.2, environment)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("page", PAGES, **by_name)
 def test_what_is_not_run_uses_names_that_exist(page):
     python = [block.code for block in blocks(page.read_text()) if block.language == "python"]
     assert [mistake for code in python for mistake in mistakes(code)] == []
 
 
-@pytest.mark.any_backend
 def test_the_table_of_the_paper_names_what_is_in_the_files():
     rows = (FOLDER / "paper_and_code.md").read_text().splitlines()
     wrong, count = [], 0
@@ -132,7 +131,6 @@ def anchors(page):
     return {name if i == 0 else f"{name}-{i}" for name, n in names.items() for i in range(n + 1)}
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
@@ -148,7 +146,6 @@ def test_links_lead_somewhere(page):
     assert broken == []
 
 
-@pytest.mark.any_backend
 def test_pictures_of_the_guides_are_small_and_shown():
     shown = "\n".join(page.read_text() for page in PAGES)
     for picture in (ROOT / "docs" / "images").glob("guide_*"):

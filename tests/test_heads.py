@@ -10,7 +10,9 @@ import keras_vit
 from keras_vit import evaluation
 from keras_vit.heads import heads_of
 from keras_vit.outputs import reading_of
-from tests.support import images, refuses, tiny_vit
+from tests.support import every_backend, images, refuses, tiny_vit
+
+pytestmark = pytest.mark.any_backend
 
 LABELS = {
     "species": np.array([0, 1, 2, 0, 1, 2]),
@@ -53,13 +55,13 @@ def alone(model, name):
 
 def same(found, expected):
     """Predictions or values of the same classes, with numbers that are equal but for rounding."""
-    assert [[one[:2] for one in row] for row in found] == [
-        [one[:2] for one in row] for row in expected
-    ]
+    heads = [[[one[:2] for one in row] for row in rows] for rows in (found, expected)]
+    assert heads[0] == heads[1]
     pairs = [(a[2], b[2]) for x, y in zip(found, expected) for a, b in zip(x, y)]
     np.testing.assert_allclose(*zip(*pairs), rtol=1e-5, atol=1e-6)
 
 
+@every_backend
 @pytest.mark.parametrize("as_list", [False, True])
 def test_each_head_is_told_and_measured_as_a_model_of_it_alone(as_list):
     model = three_heads(as_list)
@@ -79,7 +81,6 @@ def test_each_head_is_told_and_measured_as_a_model_of_it_alone(as_list):
     assert all(f"Head {name}: " in text for name in READINGS) and "grams" in text
 
 
-@pytest.mark.any_backend
 def test_data_of_every_form(tmp_path):
     model = three_heads()
     expected = evaluation.evaluate(model, (PIXELS, LABELS))
@@ -104,7 +105,6 @@ def test_data_of_every_form(tmp_path):
                for rows in told.values())  # fmt: skip
 
 
-@pytest.mark.any_backend
 def test_of_a_file_by_the_loss_and_without_one_by_the_record(tmp_path):
     model = three_heads()
     expected = keras_vit.predict(model, PIXELS[:2])
@@ -124,7 +124,6 @@ def test_of_a_file_by_the_loss_and_without_one_by_the_record(tmp_path):
     assert keras_vit.predict(bare, PIXELS[:1])["weight"][0][0].label == "grams"
 
 
-@pytest.mark.any_backend
 def test_a_model_called_in_another_and_activations_at_the_end():
     inner = three_heads()
     x = keras.Input((16, 16, 3))
@@ -138,14 +137,11 @@ def test_a_model_called_in_another_and_activations_at_the_end():
              for name, end in (("species", "softmax"), ("marks", "sigmoid"))}  # fmt: skip
     model = keras.Model(inner.input, ended)
     found = {name: reading_of(one) for name, one in heads_of(model).items()}
-    assert {name: one.name for name, one in found.items()} == {
-        "species": "softmax",
-        "marks": "sigmoid",
-    }
+    names = {name: one.name for name, one in found.items()}
+    assert names == {"species": "softmax", "marks": "sigmoid"}
     assert all(one.applied for one in found.values())
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("names", [("z", "a"), ("a", "z")])
 def test_losses_in_a_list_are_those_that_keras_trains_the_heads_by(names):
     """It sorts the keys of a dict of outputs, and keeps the order of a list of them."""
@@ -168,19 +164,14 @@ def test_losses_in_a_list_are_those_that_keras_trains_the_heads_by(names):
         assert loss == pytest.approx(sum(e[n] for e, n in zip(expected, found)), abs=1e-3)
 
 
-@pytest.mark.any_backend
-def test_the_result_is_saved(tmp_path):
-    report = evaluation.evaluate(three_heads(), (PIXELS, LABELS))
+def test_options_of_one_head_and_of_all_and_the_result_is_saved(tmp_path):
+    model = three_heads()
+    report = evaluation.evaluate(model, (PIXELS, LABELS))
     report.save(tmp_path / "report.json")
     saved = json.loads((tmp_path / "report.json").read_text())
     assert saved["heads"]["weight"]["r2"] == pytest.approx(report["weight"].r2)
     assert saved["figures"]["species_accuracy"] == report["species"].top1
     assert next(iter(report.figures)) == "species_accuracy"
-
-
-@pytest.mark.any_backend
-def test_options_of_one_head_and_of_all():
-    model = three_heads()
     told = keras_vit.predict(model, PIXELS, top={"marks": 2}, threshold={"species": 1.0})
     assert {len(row) for row in told["marks"]} == {2} and not any(told["species"])
     report = evaluation.evaluate(model, (PIXELS, LABELS), threshold={"marks": 0.3})
@@ -197,7 +188,6 @@ def test_options_of_one_head_and_of_all():
         keras_vit.predict(tiny_vit(), PIXELS, class_names={"a": ["x", "y", "z"]})
 
 
-@pytest.mark.any_backend
 def test_labels_that_are_not_those_of_the_heads():
     model = three_heads()
     few = {name: LABELS[name] for name in ("species", "marks")}
@@ -210,7 +200,6 @@ def test_labels_that_are_not_those_of_the_heads():
     refuses("one label for each image", evaluation.evaluate, model, (PIXELS, short))
 
 
-@pytest.mark.any_backend
 def test_what_takes_one_head_says_how_to_pick_it():
     model = three_heads()
     pick = r"one output.*'species', 'weight', 'marks'; keras\.Model\(model\.input, model\.output"
@@ -218,9 +207,8 @@ def test_what_takes_one_head_says_how_to_pick_it():
     name = model.layers[-4].name  # what the heads read
     assert evaluation.features(model, layer=name).output_shape == (None, 8)
     x = images()
-    np.testing.assert_array_equal(
-        evaluation.embed(model, x), evaluation.embed(model, x, layer=name), "all read the same"
-    )
+    expected = evaluation.embed(model, x, layer=name)
+    np.testing.assert_array_equal(evaluation.embed(model, x), expected, "all read the same")
     hidden = keras.layers.Dense(4, name="hidden")(model.get_layer(name).output)
     apart = {**model.output, "species": keras.layers.Dense(3, name="apart")(hidden)}
     apart = keras.Model(model.input, apart)
@@ -230,7 +218,6 @@ def test_what_takes_one_head_says_how_to_pick_it():
     refuses("must have different names", keras_vit.predict, twice, PIXELS)
 
 
-@pytest.mark.any_backend
 def test_images_that_lack_the_label_of_a_head():
     model = three_heads()
     known = {name: np.ones(6) for name in LABELS}
@@ -248,7 +235,6 @@ def test_images_that_lack_the_label_of_a_head():
     refuses("Head 'weight': Some image must have a label", evaluation.evaluate, model, batches)
 
 
-@pytest.mark.any_backend
 def test_training_on_labels_of_other_heads(tmp_path):
     model = three_heads(compiled=False)
     model.compile("sgd", {**LOSSES, "species": keras_vit.training.SoftmaxLoss()})

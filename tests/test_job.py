@@ -9,8 +9,9 @@ from keras_vit import recipes, results
 from keras_vit.job import Job
 from tests.support import killed_after, randomize, tiny_vit
 
+pytestmark = pytest.mark.any_backend
 
-@pytest.mark.any_backend
+
 def test_what_a_killed_job_leaves_is_of_one_job(tmp_path, monkeypatch):
     """No measurement of a model beside another one, nor settings of another one."""
     recipe, output = recipes.get("digits"), tmp_path / "output"
@@ -38,7 +39,6 @@ def test_what_a_killed_job_leaves_is_of_one_job(tmp_path, monkeypatch):
     assert is_old is False and calls > 5
 
 
-@pytest.mark.any_backend
 def test_what_is_frozen_stays_so_beside_lora(tmp_path):
     recipe = recipes.get("digits")
     job = Job(recipe, str(tmp_path), weights="digits", freeze=("head", "block_0"), lora=2)

@@ -53,10 +53,7 @@ def test_a_model_around_a_network_has_its_names_everywhere(name):
     assert json.loads(served(model, False).texts["class_names"]) == [*CLASSES]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["other classes", "a Dense in a row", "twice as many", "features"],
-)
+@pytest.mark.parametrize("name", ["other classes", "a Dense in a row", "twice as many", "features"])
 def test_what_follows_a_network_may_be_other_classes(name):
     assert known_of_end(around(name), "class_names") is None
 

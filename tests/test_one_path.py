@@ -29,20 +29,13 @@ SIZE = 16
 VIT = {"image_size": SIZE, "patch_size": 8, "width": 32, "depth": 1, "num_heads": 2, "mlp_dim": 32}
 DROPS = {"depth": 2, "dropout": 0.5, "attention_dropout": 0.5, "stochastic_depth": 0.5}
 HYBRID = {"patch_size": 2, "stem_width": 0.5}
+LATER = dict.fromkeys(("norm", "qk_norm", "pre_norm"), "rms_norm")
 MODELS = {
     "token": VIT,
     "map": {**VIT, "pool": "map", "representation_size": 8},
     "relative": {**VIT, "depth": 2, "position": "relative", "pool": "mean"},
     "dropout": {**VIT, **DROPS},
-    "later": {
-        **VIT,
-        "norm": "rms_norm",
-        "mlp": "swiglu",
-        "layer_scale": 0.5,
-        "qk_norm": "rms_norm",
-        "rotary": "dinov3",
-        "pre_norm": "rms_norm",
-    },
+    "later": {**VIT, **LATER, "mlp": "swiglu", "layer_scale": 0.5, "rotary": "dinov3"},
     "both": {**VIT, "pool": "token_mean", "layer_scale": 0.5},
     "remat_later": {**VIT, "remat": True, "layer_scale": 0.5},
     "post_norm": {**VIT, "block": "post_norm", "position": "relative_2d"},

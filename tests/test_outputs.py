@@ -12,7 +12,9 @@ import keras_vit
 from keras_vit import evaluation, recipes, training
 from keras_vit.outputs import Reading, reading_of, reading_of_loss
 from keras_vit.training.feed import check_labels
-from tests.support import images, refuses, tiny_vit
+from tests.support import every_backend, images, refuses, tiny_vit
+
+pytestmark = pytest.mark.any_backend
 
 LOGITS = np.array([3.0, 3.0, -3.0])
 SIGMOIDS = 1 / (1 + np.exp(-LOGITS))
@@ -54,7 +56,6 @@ LOSSES = {
 }
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("reading", LOSSES)
 def test_the_compiled_loss_tells(reading):
     expected = {"sigmoid": SIGMOIDS, "softmax": SOFTMAX, "values": LOGITS}[reading]
@@ -69,7 +70,6 @@ def test_the_compiled_loss_tells(reading):
         close(told(outer), expected)
 
 
-@pytest.mark.any_backend
 def test_losses_that_tell_nothing():
     for loss in (None, "hinge", lambda y, z: z, ["mse", "mse"], {"a": "mse", "b": "bce"}):
         assert reading_of_loss(loss) == (None, None)
@@ -83,6 +83,7 @@ def test_losses_that_tell_nothing():
     close(told(model), SIGMOIDS)
 
 
+@every_backend
 def test_a_single_logit_is_asked_about():
     """A softmax of one number is 1 whatever the image shows."""
     model = model_with([-2.0])
@@ -104,16 +105,14 @@ def test_a_single_logit_is_asked_about():
     assert first.probability == pytest.approx(0.8808, abs=1e-4)
 
 
-@pytest.mark.any_backend
 def test_an_activation_at_the_end_is_not_applied_again():
     inner = model_with()
     for activation, expected in (("softmax", SOFTMAX), ("sigmoid", SIGMOIDS)):
         of_op = {"softmax": keras.ops.softmax, "sigmoid": keras.ops.sigmoid}[activation]
         x = keras.Input((16, 16, 3))
         dense = keras.layers.Dense(3, activation, kernel_initializer="zeros")
-        flat = keras.models.Sequential(
-            [keras.Input((16, 16, 3)), keras.layers.Flatten(), dense, keras.layers.Dropout(0.5)]
-        )
+        parts = [keras.layers.Flatten(), dense, keras.layers.Dropout(0.5)]
+        flat = keras.models.Sequential([keras.Input((16, 16, 3)), *parts])
         dense.bias.assign(LOGITS)
         for model in (
             keras.Sequential([inner, keras.layers.Activation(activation)]),
@@ -133,7 +132,6 @@ def test_an_activation_at_the_end_is_not_applied_again():
     close(told(ended), SOFTMAX)
 
 
-@pytest.mark.any_backend
 def test_the_record_of_the_model_inside():
     inner = model_with()
     inner.reading = "sigmoid"
@@ -146,7 +144,6 @@ def test_the_record_of_the_model_inside():
     close(told(outer), LOGITS)
 
 
-@pytest.mark.any_backend
 def test_outputs_of_a_model_without_a_graph_tell_themselves():
     class Opaque(keras.Model):
         def __init__(self, end):
@@ -164,6 +161,7 @@ def test_outputs_of_a_model_without_a_graph_tell_themselves():
     refuses(r"lie in \[0, 1\].*from_logits=True", Reading("sigmoid", True).scores, [[2.0]])
 
 
+@every_backend
 def test_the_record_travels(tmp_path):
     """Through saving, cloning, and the config beside weights; a compiled file compiles again."""
     model = model_with()
@@ -198,19 +196,14 @@ def test_the_record_travels(tmp_path):
     assert opened("multi_label_classification", num_classes=5) is opened(None) is None
 
 
-@pytest.mark.any_backend
-def test_a_loss_of_probabilities_on_logits_is_warned_of():
+def test_losses_and_metrics_of_probabilities_on_logits_are_warned_of():
     model = model_with()
     for loss in ("binary_crossentropy", keras.losses.SparseCategoricalCrossentropy()):
         with pytest.warns(UserWarning, match=r"gives logits.*from_logits=True"):
             model.compile(loss=loss)
         assert model.reading == reading_of_loss(loss)[0]
         assert reading_of(model).applied is False
-
-
-@pytest.mark.any_backend
-def test_metrics_of_probabilities_on_logits_are_warned_of():
-    """BinaryAccuracy counts outputs above 0.5, which is a probability of 0.62."""
+    # BinaryAccuracy counts outputs above 0.5, which is a probability of 0.62.
     m, loss = keras.metrics, keras.losses.BinaryCrossentropy(from_logits=True)
     for metric in ("accuracy", m.BinaryAccuracy(), m.AUC(), m.Precision(), m.Recall(0.5)):
         with pytest.warns(UserWarning, match=r"gives logits.*threshold=0"):
@@ -223,7 +216,6 @@ def test_metrics_of_probabilities_on_logits_are_warned_of():
         model_with().compile("sgd", loss, metrics={"head": ["accuracy"]})
 
 
-@pytest.mark.any_backend
 def test_thresholds():
     model = model_with([3.0, 0.0, -3.0])
     model.reading = "sigmoid"
@@ -236,7 +228,6 @@ def test_thresholds():
     refuses("reading", keras_vit.predict, model, PICTURE, reading="sigmoids")
 
 
-@pytest.mark.any_backend
 def test_one_logit_of_yes_or_no():
     """Its labels are 0 and 1: as class numbers of one class they would be taken upside down."""
     labels, logits = np.array([0, 1, 1, 0]), np.array([[-2.0], [3.0], [-1.0], [0.5]], "float32")
@@ -246,8 +237,7 @@ def test_one_logit_of_yes_or_no():
         metric = training.Accuracy()
         metric.update_state(shape, logits)
         assert float(metric.result()) == 0.5
-    with pytest.raises(ValueError, match="A softmax of one logit"):
-        training.SoftmaxLoss()(labels, logits)
+    refuses("A softmax of one logit", training.SoftmaxLoss(), labels, logits)
     model = tiny_vit(num_classes=1)
     model.compile(loss=training.SigmoidLoss())
     check_labels(model, (None, labels))
@@ -266,7 +256,8 @@ def test_one_logit_of_yes_or_no():
     assert report.r2 == pytest.approx(1 - (errors**2).mean() / labels.var(), abs=1e-3)
 
 
-def test_labels_of_another_problem_are_refused():
+@every_backend
+def test_labels_and_losses_of_another_problem_are_refused():
     recipe = recipes.get("digits").replace(steps=5, warmup_steps=1, batch_size=4)
     arrays = np.repeat(PICTURE, 4, axis=0), np.ones((4, 3))
     data = keras_vit.data.pipeline(arrays, recipe, problem="multi_label")
@@ -276,9 +267,6 @@ def test_labels_of_another_problem_are_refused():
     model = recipe.for_problem("multi_label").compile(model)
     history = model.fit(data, verbose=0).history
     assert model.reading == "sigmoid" and history["mean_average_precision"] == [1.0]
-
-
-def test_a_softmax_of_one_output_is_refused_where_it_is_compiled():
     model = tiny_vit(num_classes=1)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     refuses(r"always 1.*Received: loss=.*'mse'", model.compile, loss=loss)

@@ -18,11 +18,13 @@ def test_preprocessing_says_what_it_is():
     assert str(other).endswith("mean 0.485/0.456/0.406, std 0.229/0.224/0.225")
     assert Preprocessing.from_config(json.loads(json.dumps(other.to_config()))) == other
     assert Preprocessing.from_config({}) == preprocessing.GOOGLE
+    for size, shorter_side in ((224, 256), (384, 448)):  # crops of big_vision are exact
+        fraction = Preprocessing(resize="shortest", crop_fraction=size / shorter_side)
+        assert int(size / fraction.crop_fraction) == shorter_side
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_preprocessing_refuses():
+    for arguments in (
         {"mean": 0.5},
         {"mean": ("a", "b", "c")},
         {"mean": (0.5,)},
@@ -35,17 +37,9 @@ def test_preprocessing_says_what_it_is():
         {"resize": "shortest", "crop_fraction": 1.5},
         {"resize": "center_square", "crop_fraction": 0.9},
         {"interpolation": "area", "library": "pillow"},
-    ],
-)
-def test_preprocessing_refuses(arguments):
-    refuses("Received: ", Preprocessing, **arguments)
-    refuses("Received: ", Preprocessing.from_config, {**arguments, "color": 1})
-
-
-@pytest.mark.parametrize("image_size, shorter_side", [(224, 256), (384, 448)])
-def test_crop_fractions_of_big_vision_are_exact(image_size, shorter_side):
-    fraction = Preprocessing(resize="shortest", crop_fraction=image_size / shorter_side)
-    assert int(image_size / fraction.crop_fraction) == shorter_side
+    ):
+        refuses("Received: ", Preprocessing, **arguments)
+        refuses("Received: ", Preprocessing.from_config, {**arguments, "color": 1})
 
 
 def test_values_are_warned_of_in_code_without_a_name_of_a_module():

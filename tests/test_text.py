@@ -61,16 +61,11 @@ def test_text_that_markdown_shows_as_it_is():
     assert code("a*b\x1b") == r"`a*b\x1b`" and code("`<i>") == r"\`&lt;i&gt;"
 
 
-@pytest.mark.parametrize(
-    "cell", ["=1+1", "+A", "-A1", "@sum", "\t=1", " =1", "\uff1d1", "\r=", "-"]
-)
-def test_a_formula_for_a_spreadsheet_is_text(cell):
-    assert csv_cell(cell) == "'" + visible(cell)
-
-
-@pytest.mark.parametrize("cell", ["-0.5", "+3", "-1e-3", -0.5, 3, None, "cat", "a=b", "n-1", ""])
-def test_other_cells_stay(cell):
-    assert csv_cell(cell) == cell
+def test_a_formula_for_a_spreadsheet_is_text_and_other_cells_stay():
+    for cell in ("=1+1", "+A", "-A1", "@sum", "\t=1", " =1", "\uff1d1", "\r=", "-"):
+        assert csv_cell(cell) == "'" + visible(cell)
+    for cell in ("-0.5", "+3", "-1e-3", -0.5, 3, None, "cat", "a=b", "n-1", ""):
+        assert csv_cell(cell) == cell
 
 
 def test_long_values_are_brief():

@@ -62,15 +62,12 @@ def test_help_comes_before_keras():
     assert all(f"\n    {name}" in said for name in COMMANDS)
 
 
-def test_wrong_usage(capsys):
+def test_wrong_usage_and_errors_of_one_line(capsys, folder):
     for arguments in (["predict"], ["nothing"]):
         with pytest.raises(SystemExit) as end:
             main(arguments)
         assert end.value.code == 2
     assert "usage: keras-vit" in capsys.readouterr().err
-
-
-def test_errors_take_one_line(capsys, folder):
     code, out, error = run(capsys, "info", folder / "none.keras")
     assert (code, out, error.count("\n")) == (1, "", 1)
     assert error.startswith("error: File not found: filepath=")
@@ -152,16 +149,14 @@ def test_list(capsys):
     assert code == 1 and "leave out one of the filters" in error
 
 
-def test_info_of_a_name_needs_no_download(capsys, monkeypatch, tmp_path):
+def test_info_of_a_name_needs_no_download(capsys, monkeypatch, folder, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     code, out, _ = run(capsys, "info", "deit_tiny_patch16_224.fb_in1k", "--json")
     fields = json.loads(out)
     assert code == 0 and fields["architecture"] == "DeiT-Ti/16" and fields["classes"] == 1000
     assert fields["preprocessing"]["interpolation"] == "bicubic"
     assert "--open opens the weights" in run(capsys, "info", "deit_tiny_patch16_224.fb_in1k")[1]
-
-
-def test_info_of_a_run(capsys, folder):
+    # Of a run it tells what was trained.
     fields = json.loads(run(capsys, "info", folder / "run", "--json")[1])
     assert fields["class names"] == ["bird", "cat", "dog"] and fields["image size"] == [16, 16]
     assert fields["architecture"]["width"] == 8 and fields["parameters"] == 3379
@@ -207,13 +202,8 @@ def test_convert_there_and_back(capsys, folder, tmp_path):
         code, _, error = run(capsys, "convert", source, target)
         assert code == 1 and "--force" in error
     assert run(capsys, "convert", source, target, "--force")[0] == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "a.npz",
-        "b.safetensors",
-        "c.keras",
-        "config.json",
-        "hf",
-    ]
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"a.npz", "b.safetensors", "c.keras", "config.json", "hf"}
     before, after = (values(open_model(str(place))) for place in (places[0], target))
     assert before.keys() == after.keys()
     assert all(np.array_equal(before[name], after[name]) for name in before)
@@ -229,9 +219,8 @@ def test_convert_is_told_what_a_file_does_not_say(capsys, folder, tmp_path):
     assert run(capsys, *several)[0] == 0
     model = open_model(str(tmp_path / "b.keras"))
     assert (model.variant.num_heads, model.image_size) == (2, (24, 24))
-    code, _, error = run(
-        capsys, "convert", folder / "run", tmp_path / "c.npz", "--set", "pool=mean"
-    )
+    file = tmp_path / "c.npz"
+    code, _, error = run(capsys, "convert", folder / "run", file, "--set", "pool=mean")
     assert code == 1 and "says all of its model" in error
 
 
@@ -247,13 +236,10 @@ def test_evaluate_goes_by_the_names_of_the_classes(capsys, folder):
     assert matrix.sum(axis=1).tolist() == [0, 1, 1]
 
 
-def test_evaluate_without_data_needs_a_run(capsys, folder):
+def test_evaluate_needs_data_of_the_model_s_classes_or_a_run(capsys, folder, tmp_path):
     with pytest.raises(SystemExit) as end:
         main(["evaluate", str(folder / "run" / "model.keras")])
     assert end.value.code == 2 and "not the folder of a finished run" in capsys.readouterr().err
-
-
-def test_evaluate_refuses_other_classes(capsys, folder, tmp_path):
     code, _, error = run(capsys, "evaluate", folder / "run", "digits")
     assert code == 1 and "classes that the model does not know" in error
     keras_vit.save_weights(tiny_vit(), tmp_path / "a.npz")  # which has no names
@@ -261,12 +247,10 @@ def test_evaluate_refuses_other_classes(capsys, folder, tmp_path):
     assert code == 1 and "a sequence of 3 names" in error and "('cat', 'dog')" in error
 
 
-def test_export(capsys, folder, tmp_path):
+def test_an_unknown_or_interrupted_export_leaves_nothing(capsys, folder, tmp_path, monkeypatch):
     code, _, error = run(capsys, "export", folder / "run", tmp_path / "model.xyz")
     assert code == 1 and ".onnx (onnx)" in error and not list(tmp_path.iterdir())
 
-
-def test_an_interrupted_export_leaves_nothing(capsys, folder, tmp_path, monkeypatch):
     def write(graph, path, format):
         pathlib.Path(path).write_bytes(b"half")
         raise KeyboardInterrupt

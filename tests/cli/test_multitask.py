@@ -15,6 +15,7 @@ from tests.cli.test_cli import run
 from tests.data.pipeline_cases import as_csv, halves
 from tests.test_job_runs import TINY, repeated_test
 
+QUIET = pytest.mark.filterwarnings("ignore:.*'note' are not read:UserWarning")
 COUNT = 36
 HEADS = "breed=single_label,age=regression,tags=multi_label"
 
@@ -38,7 +39,7 @@ def command(name, *more):
     return [name, *data, *size, "--set", f"architecture={TINY}", *more]
 
 
-@pytest.mark.filterwarnings("ignore:.*'note' are not read:UserWarning")
+@QUIET
 def test_from_a_table_to_a_file(photos, capsys, tmp_path):
     options = "--class-weights balanced --loss-weights age=0.5 --early-stopping 9".split()
     more = ["mixup=0.2", "cutmix=1.0", "keep_best=val_breed_accuracy"]
@@ -77,7 +78,7 @@ def test_from_a_table_to_a_file(photos, capsys, tmp_path):
 
 
 @pytest.mark.any_backend
-@pytest.mark.filterwarnings("ignore:.*'note' are not read:UserWarning")
+@QUIET
 def test_a_plan_and_a_sweep(photos, capsys):
     code, out, _ = run(capsys, *command("train", "--dry-run"))
     assert code == 0 and "breed=single_label, age=regression" in out and "parameters" in out
@@ -88,7 +89,6 @@ def test_a_plan_and_a_sweep(photos, capsys):
 @pytest.mark.any_backend
 @pytest.mark.filterwarnings("ignore:.*are not read.*:UserWarning")
 def test_what_cannot_be_known_is_asked(photos, capsys, tmp_path):
-
     for problem, told in {
         "breed=single_label,weight=regression": "which has 'breed', 'age', 'tags', 'note'",
         "breed=regression,age=regression": "Head 'breed': Labels in several columns, and values",
@@ -98,7 +98,7 @@ def test_what_cannot_be_known_is_asked(photos, capsys, tmp_path):
         assert code == 1 and told in error
 
 
-@pytest.mark.filterwarnings("ignore:.*'note' are not read:UserWarning")
+@QUIET
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(photos, capsys, monkeypatch):
     more = ["mixup=0.2", "--class-weights", "balanced", "--loss-weights", "age=0.5"]
     assert run(capsys, *command("train", *more, "-o", "whole"))[0] == 0

@@ -59,9 +59,8 @@ def test_a_table(predict):
 def test_csv(predict):
     """Text that a spreadsheet would compute has an apostrophe; numbers are numbers."""
     rows = list(csv.DictReader(io.StringIO(predict("--top", "3", "--csv"))))
-    assert {row["image"] for row in rows} == {
-        r"caf\xe9.png", "'@sum.png", r"a\x1b]0;b.png", "katzé.png"
-    }  # fmt: skip
+    shown = {r"caf\xe9.png", "'@sum.png", r"a\x1b]0;b.png", "katzé.png"}
+    assert {row["image"] for row in rows} == shown
     assert {row["class"] for row in rows} == {"'=2+5", r"\x1b[31mred\x9b2J", "-0.5"}
     assert all(0 <= float(row["probability"]) <= 1 for row in rows)
 
@@ -77,11 +76,11 @@ def test_json(predict):
 
 def test_json_where_the_terminal_is_not_utf8(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    texts = ["é", "日本", os.fsdecode(b"\xe9"), "\x7f", "\U000e0041"]
     monkeypatch.setattr(sys, "stdout", stream)
-    print_json(["é", "日本", os.fsdecode(b"\xe9"), "\x7f", "\U000e0041"])
+    print_json(texts)
     stream.flush()
-    read = json.loads(stream.buffer.getvalue())
-    assert read == ["é", "日本", os.fsdecode(b"\xe9"), "\x7f", "\U000e0041"]
+    assert json.loads(stream.buffer.getvalue()) == texts
 
 
 def test_an_error_is_short_and_shows_no_escapes(capsys, folder):

@@ -18,7 +18,9 @@ from keras_vit.training import cost
 from keras_vit_cli import main, parser
 from keras_vit_cli.train_command import make_job
 from tests.data.pipeline_cases import class_folders
-from tests.support import randomize, refuses, slow_unless_torch, tiny_vit
+from tests.support import every_backend, randomize, refuses, slow_unless_torch, tiny_vit
+
+pytestmark = pytest.mark.any_backend
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,6 @@ def job_of(*arguments):
     return make_job(parser().parse_args(["train", *map(str, arguments)]))
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "name, examples",
     [("photos", 10), ("photos.zip", 10), ("photos.tar", 10), ("parts", 8), ("grey.npz", 32)],
@@ -60,19 +61,15 @@ def test_images_of_ones_own_have_their_recipe(photos, name, examples):
     assert recipe.image_size in [(28, 28), (36, 36)] and recipe.passes <= 90
 
 
-@pytest.mark.any_backend
 def test_labels_in_a_file_have_it_too(photos):
-    for file, problem, loss in [
-        ("several", "multi_label", "sigmoid"),
-        ("values", "regression", "squared"),
-    ]:
+    kinds = [("several", "multi_label", "sigmoid"), ("values", "regression", "squared")]
+    for file, problem, loss in kinds:
         labels = ("--labels", photos / f"{file}.csv", "--problem", problem)
         recipe = job_of("--dataset", photos / "photos", *labels).recipe
         assert (recipe.name, recipe.problem, recipe.loss) == ("own_images", problem, loss)
         assert recipe.label_smoothing == 0
 
 
-@pytest.mark.any_backend
 def test_what_has_a_name_keeps_the_recipe_that_it_had(photos, monkeypatch):
     """Also beside a folder of that name, which ./digits stands for."""
     monkeypatch.chdir(photos)
@@ -82,7 +79,6 @@ def test_what_has_a_name_keeps_the_recipe_that_it_had(photos, monkeypatch):
     assert job_of("--dataset", "./digits").recipe.name == "own_images"
 
 
-@pytest.mark.any_backend
 def test_what_is_asked_for_is_done(photos):
     data = ("--dataset", photos / "photos")
     recipe = job_of(*data, "--image-size", 96, 64, "--epochs", 3, "--batch-size", 2).recipe
@@ -101,6 +97,7 @@ def weights(photos, monkeypatch):
     return path
 
 
+@every_backend
 @slow_unless_torch
 def test_weights_decide_the_model_and_it_has_their_name(photos, weights, tmp_path, capsys):
     """In what is printed, in the report, in the card and in the model; images have their size."""
@@ -118,12 +115,12 @@ def test_weights_decide_the_model_and_it_has_their_name(photos, weights, tmp_pat
     assert json.loads((output / "metrics.json").read_text())["parameters"] < 10_000
 
 
+@every_backend
 def test_a_variant_and_weights_of_another_are_refused(photos, weights):
     job = job_of("--dataset", photos / "photos", "--weights", weights, "--variant", "Ti/16")
     refuses("X/8 file; the model is a ViT-Ti/16", job.build, job.load_train())
 
 
-@pytest.mark.any_backend
 def test_the_model_of_an_earlier_run_is_converted_first(photos, tmp_path, capsys):
     run = tmp_path / "a run"
     run.mkdir()
@@ -134,7 +131,6 @@ def test_the_model_of_an_earlier_run_is_converted_first(photos, tmp_path, capsys
         assert f"keras-vit convert '{weights}' start.safetensors" in capsys.readouterr().err
 
 
-@pytest.mark.any_backend
 def test_a_size_has_one_name_wherever_it_comes_from():
     from keras_vit.builders import name_of
 
@@ -149,6 +145,7 @@ def test_a_size_has_one_name_wherever_it_comes_from():
     assert name_of(tiny_vit()) is None
 
 
+@every_backend
 @pytest.mark.parametrize("flag", ["--show", "--dry-run"])
 def test_a_dry_run_tells_what_it_costs_and_writes_nothing(
     photos, weights, tmp_path, monkeypatch, capsys, flag
@@ -169,6 +166,7 @@ def test_a_dry_run_tells_what_it_costs_and_writes_nothing(
         assert line in printed
 
 
+@every_backend
 def test_the_cost_is_what_the_run_takes(photos, weights):
     job, model = planned(job_of("--dataset", photos / "photos", "--weights", weights))
     found = plan.cost(job, model)
@@ -184,7 +182,6 @@ def test_the_cost_is_what_the_run_takes(photos, weights):
     assert less.trained == 2 * 8 + 2 and less.optimizer == 4 * less.trained
 
 
-@pytest.mark.any_backend
 def test_the_cost_of_what_has_no_formula_is_not_made_up():
     recipe = keras_vit.recipes.own_images(100, 3)
     found = cost.count(keras_vit.BiT("R50x1", num_classes=3), recipe, 12)
@@ -194,7 +191,6 @@ def test_the_cost_of_what_has_no_formula_is_not_made_up():
     assert "accumulate=2 halves" in str(small) and "accumulate" not in str(found)
 
 
-@pytest.mark.any_backend
 def test_published_weights_are_planned_without_a_download(photos, monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_VIT_CACHE", str(tmp_path))
     name = "deit_tiny_patch16_224.fb_in1k"
@@ -205,7 +201,6 @@ def test_published_weights_are_planned_without_a_download(photos, monkeypatch, t
     assert job.recipe.eval.crop_fraction == 0.9 and [*tmp_path.rglob("*.*")] == []
 
 
-@pytest.mark.any_backend
 def test_images_that_are_not_here_leave_the_recipe(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     assert main(["train", "--recipe", "finetune-cifar100", "--show"]) == 0

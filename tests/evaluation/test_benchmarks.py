@@ -35,9 +35,7 @@ def test_as_the_authors_compute_it(path):
     assert (found.correct, found.examples, found.left_out) == (4, 6, 2)
     assert re.search(r"RealAccuracy\ncorrect +4\n.*\naccuracy +0\.6667$", str(found), re.DOTALL)
     assert json.loads(json.dumps(found.to_dict()))["correct"] == 4
-
-
-def test_random_predictions_and_scores():
+    # Of random predictions and scores.
     rng = np.random.default_rng(0)
     labels = [list(map(int, rng.choice(10, rng.integers(0, 4), False))) for _ in range(200)]
     scores = rng.normal(size=(200, 10))
@@ -52,22 +50,17 @@ def test_bad_input(tmp_path, path):
     refuses("labels for at least one image", real_accuracy, [1, 2], [[], []])
     with pytest.raises(FileNotFoundError, match=r"reassessed-imagenet.*Received: .*absent"):
         real_accuracy([1], tmp_path / "absent.json")
-
-
-@pytest.mark.parametrize(
-    "content, received",
-    [
+    for content, received in (
         ('{"ILSVRC2012_val_00000001.JPEG": [65]}', "dict"),
         ("[]", "no labels"),
         ("[65, 970]", "65 for image 0"),
         ('[[65], ["tench"]]', r"\['tench'\] for image 1"),
         ("[[-1]]", r"\[-1\] for image 0"),
         ("[[true]]", r"\[True\] for image 0"),
-    ],
-)
-def test_another_structure(path, content, received):
-    path.write_text(content)
-    refuses(rf"\[\[65\], \[970, 795\], \[\]\]. Received: {received}", real_accuracy, [1], path)
+    ):
+        path.write_text(content)
+        structure = rf"\[\[65\], \[970, 795\], \[\]\]. Received: {received}"
+        refuses(structure, real_accuracy, [1], path)
 
 
 def test_vtab_of_the_paper():

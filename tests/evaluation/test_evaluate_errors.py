@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from keras_vit.evaluation import evaluate, extract_features
-from tests.support import images, refuses
+from tests.support import every_backend, images, refuses
+
+pytestmark = pytest.mark.any_backend
 
 LABELS = np.array([0, 1, 2, 0])
 
@@ -16,7 +18,6 @@ def model():
     return keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Flatten()(inputs)))
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "labels, message",
     [
@@ -34,7 +35,6 @@ def test_bad_labels(model, labels, message):
     refuses(message, evaluate, model, (images(), labels))
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "data, error, message",
     [
@@ -55,14 +55,7 @@ def test_bad_data(model, data, error, message):
     refuses(message, evaluate, model, data, error=error)
 
 
-@pytest.mark.any_backend
-def test_steps(model):
-    batches = [(images(), LABELS)] * 2
-    assert evaluate(model, batches, steps=1).examples == 4
-    for data in (batches, iter(batches)):
-        assert evaluate(model, data, steps=3).examples == 8, "3 at most"
-
-
+@every_backend
 def test_outputs_that_are_not_finite(model):
     damaged = images()
     damaged[1, 3, 3, 0] = np.nan
@@ -71,19 +64,19 @@ def test_outputs_that_are_not_finite(model):
     refuses(r"must be finite.*first in row 1", extract_features, model, (damaged, LABELS))
 
 
+@every_backend
 def test_bad_models(model):
     data = images(), LABELS
-    with pytest.raises(TypeError, match=r"must be a Keras model. Received: function"):
-        evaluate(lambda x: x, data)
-    with pytest.raises(ValueError, match=r"two or more classes.*\(4, 16, 16, 3\)"):
-        evaluate(keras.Model(model.input, model.layers[0].output), data)
+    no_model = r"must be a Keras model. Received: function"
+    refuses(no_model, evaluate, lambda x: x, data, error=TypeError)
+    no_classes = keras.Model(model.input, model.layers[0].output)
+    refuses(r"two or more classes.*\(4, 16, 16, 3\)", evaluate, no_classes, data)
     twice = keras.Model(model.input, [model.output, model.output])
     refuses(r"must have different names.*\(None, 3\), \(None, 3\)", evaluate, twice, data)
-    with pytest.raises(ValueError, match=r"takes images of shape .*\(4, 8, 8, 3\)"):
-        evaluate(model, (images((4, 8, 8, 3)), LABELS))
+    small = images((4, 8, 8, 3)), LABELS
+    refuses(r"takes images of shape .*\(4, 8, 8, 3\)", evaluate, model, small)
 
 
-@pytest.mark.any_backend
 def test_bad_arguments(model):
     data = images(), LABELS
     refuses("top must be a positive integer", evaluate, model, data, top=(0,))
@@ -91,12 +84,16 @@ def test_bad_arguments(model):
     refuses("of length 2", evaluate, model, data, class_names=("a", "b"))
     refuses("Unknown from_logits", evaluate, model, data, from_logits="no")
     refuses("batch_size must be a positive integer", evaluate, model, data, batch_size=0)
-    with pytest.raises(ValueError, match=r"ReaL labels must be a list.*Received: 65 for image 0"):
-        evaluate(model, data, real=[65])
+    no_list = r"ReaL labels must be a list.*Received: 65 for image 0"
+    refuses(no_list, evaluate, model, data, real=[65])
 
 
-@pytest.mark.any_backend
-def test_data_without_an_end(model):
+def test_data_without_an_end_and_steps(model):
+    batches = [(images(), LABELS)] * 2
+    assert evaluate(model, batches, steps=1).examples == 4
+    for data in (batches, iter(batches)):
+        assert evaluate(model, data, steps=3).examples == 8, "3 at most"
+
     class Endless(keras.utils.PyDataset):
         num_batches = None
 
@@ -107,7 +104,6 @@ def test_data_without_an_end(model):
     assert evaluate(model, Endless(), steps=3).examples == 12
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("reading", ["sigmoid", "values", "softmax"])
 def test_options_that_a_report_has_no_place_for(model, reading):
     exclusive = reading == "softmax"
@@ -119,7 +115,6 @@ def test_options_that_a_report_has_no_place_for(model, reading):
             evaluate(model, data, reading=reading, **{name: value})
 
 
-@pytest.mark.any_backend
 def test_values_and_labels_of_sigmoids_are_finite_and_none_is_lost(model):
     labels = np.eye(3)[LABELS]
     with pytest.raises(ValueError, match=r"must be finite\. Received: NaN .* in batch 0"):
@@ -131,7 +126,6 @@ def test_values_and_labels_of_sigmoids_are_finite_and_none_is_lost(model):
     assert list(report.outputs) == ["crane (0)", "dog", "crane (2)"]
 
 
-@pytest.mark.any_backend
 def test_one_hot_labels_of_yes_or_no(model):
     """A single sigmoid has two classes, however they are labelled."""
     one = keras.Model(model.input, model.output[:, :1])

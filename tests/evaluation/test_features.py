@@ -77,15 +77,11 @@ def test_embeddings_of_files_and_bytes(tmp_path):
 
 
 @pytest.mark.any_backend
-def test_models_without_a_head_and_of_another_family():
+def test_models_without_a_head_and_of_other_families():
     headless = tiny_vit(depth=1, num_classes=0, representation_size=5)
     assert_close(run(features(headless), images()), run(headless, images()), 1e-6)
     bit = BiT(num_classes=3, image_size=32, blocks=(1,), width=1, version="v2")
     assert features(bit).output_shape == (None, bit.get_layer("pool").output.shape[1])
-
-
-@pytest.mark.any_backend
-def test_other_keras_models():
     inputs = keras.Input((16, 16, 3))
     pooled = keras.layers.GlobalAveragePooling2D(keepdims=True, name="pooled")(inputs)
     x = keras.layers.Dense(6, name="hidden")(keras.layers.Flatten()(pooled))

@@ -1,5 +1,6 @@
 """The few-shot regression against the authors' code, and the protocol around it."""
 
+import itertools
 import json
 import re
 
@@ -9,11 +10,12 @@ import pytest
 from keras_vit.evaluation import extract_features, fewshot, least_squares, pick_shots
 from tests.support import ORACLES, images, read_arrays, refuses, tiny_vit
 
+pytestmark = pytest.mark.any_backend
+
 ORACLE = read_arrays(ORACLES / "fewshot" / "fewshot_lsr.npz")
 CASES = json.loads((ORACLES / "fewshot" / "index.json").read_text())["cases"]
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['key']}-{c['l2']:g}")
 def test_equal_to_the_authors_code(case):
     x, y, test_x, test_y = (
@@ -35,7 +37,6 @@ def test_equal_to_the_authors_code(case):
         assert found.accuracy(test_x, test_y) == pytest.approx(case["acc_f64"], abs=0.011)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("images_", [9, 200])
 def test_the_closed_form_is_the_solution_of_the_normal_equations(images_):
     """On both sides of n = d, where the system changes."""
@@ -48,20 +49,14 @@ def test_the_closed_form_is_the_solution_of_the_normal_equations(images_):
     np.testing.assert_allclose(found.weights, expected, atol=1e-10)
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("shots", [1, 5, 10])
-def test_the_authors_pick_of_images(seed, shots):
-    expected = ORACLE[f"sampling/seed{seed}_shots{shots}"]
-    np.testing.assert_array_equal(pick_shots(ORACLE["sampling/labels"], shots, seed), expected)
-
-
-@pytest.mark.any_backend
-def test_a_class_with_fewer_images_gives_what_it_has():
+def test_the_authors_pick_of_images_and_that_of_a_class_with_fewer():
+    for seed, shots in itertools.product((0, 1, 2), (1, 5, 10)):
+        expected = ORACLE[f"sampling/seed{seed}_shots{shots}"]
+        np.testing.assert_array_equal(pick_shots(ORACLE["sampling/labels"], shots, seed), expected)
     picked = pick_shots([0, 1, 0, 1, 1, 0, 0], shots=4, seed=3)
     assert sorted(picked[:4]) == [0, 2, 5, 6] and sorted(picked[4:]) == [1, 3, 4]
-    x = np.random.default_rng(0).normal(size=(7, 3))
-    result = fewshot(None, (x, [0, 1, 0, 1, 1, 0, 0]), (x, [0, 1, 0, 1, 1, 0, 0]), shots=(1, 4))
+    data = np.random.default_rng(0).normal(size=(7, 3)), [0, 1, 0, 1, 1, 0, 0]
+    result = fewshot(None, data, data, shots=(1, 4))
     assert result.examples == {1: 2, 4: 7}
 
 
@@ -72,7 +67,6 @@ def data(count, seed):
     return noise / 8 + np.eye(3)[labels][:, None, None].astype("float32"), labels
 
 
-@pytest.mark.any_backend
 def test_a_frozen_model(tmp_path):
     model, train, test = tiny_vit(), data(31, 0), data(20, 1)
     result = fewshot(model, train, test, shots=(1, 5), seeds=(0, 7), batch_size=8)
@@ -90,7 +84,6 @@ def test_a_frozen_model(tmp_path):
     assert re.search(r"accuracy 5 .*\nexamples 1 .*\nseeds +0, 7\n", str(result), re.DOTALL)
 
 
-@pytest.mark.any_backend
 def test_bad_input():
     x, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
     refuses(r"l2 must be a positive number. Received: l2=0", least_squares, x, y, l2=0)
@@ -102,12 +95,10 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"training image. Received: none of 1 classes.* as 2"):
         fewshot(None, (x, y), (x, y + 1))
     ids = np.array([0, 1, 0, 10**9])
-    for call in (
-        lambda: fewshot(None, (x, y), (x, ids)),
-        lambda: least_squares(x, ids),
-        lambda: pick_shots(ids, 1, 0),
-    ):
-        refuses(r"numbers ids. Received: labels up to 1,000,000,000", call)
-    with pytest.raises(ValueError, match=r"more than 2 training images. Received: shots=\[500\]"):
-        fewshot(None, (x, y), (x, y), shots=500)
+    many = r"numbers ids. Received: labels up to 1,000,000,000"
+    refuses(many, fewshot, None, (x, y), (x, ids))
+    refuses(many, least_squares, x, ids)
+    refuses(many, pick_shots, ids, 1, 0)
+    few = r"more than 2 training images. Received: shots=\[500\]"
+    refuses(few, fewshot, None, (x, y), (x, y), shots=500)
     refuses(r"Unknown dtype", least_squares, x, y, dtype="float16")

@@ -36,7 +36,7 @@ def test_plain_votes_are_those_of_scikit_learn(metric):
         assert accuracy == pytest.approx(reference.fit(*TRAIN).score(*TEST))
 
 
-def test_weighted_votes_by_their_definition():
+def test_weighted_votes_by_their_definition_and_what_is_told_of_them():
     similarity = unit(TEST[0]) @ unit(TRAIN[0]).T
     for k, accuracy in knn(*TRAIN, *TEST, k=(1, 10, 20), temperature=0.07).accuracy.items():
         right = 0
@@ -45,9 +45,6 @@ def test_weighted_votes_by_their_definition():
             votes = np.bincount(TRAIN[1][nearest], np.exp(row[nearest] / 0.07), minlength=4)
             right += votes.argmax() == label
         assert accuracy == right / len(TEST[1])
-
-
-def test_the_result_of_neighbours_is_told():
     expected = knn(*TRAIN, *TEST)
     assert json.loads(json.dumps(expected.to_dict()))["accuracy"]["20"] == expected.accuracy[20]
     assert all(f"accuracy {k} " in str(expected) for k in (1, 10, 20))
@@ -80,9 +77,7 @@ def test_probe_chooses_c_on_validation_images():
     given = linear_probe(*TRAIN, *TEST, c=(0.1, 1), validation=clusters(50, 3))
     assert set(given.to_dict()["validation"]) == {"0.1", "1.0"}
     assert "validation 0.1 " in str(given) and json.dumps(given.to_dict())
-
-
-def test_probe_of_two_classes_or_with_a_gap():
+    # Of two classes, with a gap between their numbers.
     train, test = (TRAIN[0], 2 * (TRAIN[1] > 1)), (TEST[0], 2 * (TEST[1] > 1))
     found = linear_probe(*train, *test, c=1.0)
     assert (found.classifier.predict(test[0]) == test[1]).mean() == found.accuracy > 0.8

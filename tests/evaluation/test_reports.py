@@ -10,7 +10,7 @@ from sklearn import metrics
 import keras_vit
 from keras_vit.evaluation import MultiLabelReport, RegressionReport, evaluate
 from keras_vit.evaluation.metrics import average_precision
-from tests.support import images, tiny_vit
+from tests.support import images, refuses, tiny_vit
 
 COUNT, CLASSES = 40, 4
 
@@ -93,14 +93,14 @@ def test_values_as_scikit_learn(model, x, outputs):
 
 @pytest.mark.any_backend
 def test_labels_that_do_not_fit(model, x):
-    with pytest.raises(ValueError, match=r"shape \(images, 4\), one for each output"):
-        evaluate(model, (x, np.zeros(COUNT)), reading="values")
-    with pytest.raises(ValueError, match=r"0 or 1 in each column.*2 to 2"):
-        evaluate(model, (x, np.full((COUNT, CLASSES), 2.0)), reading="sigmoid")
-    with pytest.raises(ValueError, match="threshold must lie between 0 and 1"):
-        evaluate(model, (x, np.ones((COUNT, CLASSES))), reading="sigmoid", threshold=1.0)
-    with pytest.raises(ValueError, match=r"rows with a single 1.*reading='sigmoid'"):
-        evaluate(model, (x, np.ones((COUNT, CLASSES))))
+    ones = np.ones((COUNT, CLASSES))
+    for labels, options, message in (
+        (np.zeros(COUNT), {"reading": "values"}, r"shape \(images, 4\), one for each output"),
+        (2 * ones, {"reading": "sigmoid"}, "0 or 1 in each column.*2 to 2"),
+        (ones, {"reading": "sigmoid", "threshold": 1.0}, "threshold must lie between 0 and 1"),
+        (ones, {}, r"rows with a single 1.*reading='sigmoid'"),
+    ):
+        refuses(message, evaluate, model, (x, labels), **options)
 
 
 @pytest.mark.any_backend
@@ -117,8 +117,8 @@ def test_the_card_of_such_a_model(model, x, tmp_path):
     report = evaluate(model, (x, np.ones((COUNT, CLASSES))))
     card = keras_vit.model_card(model, report=report)
     assert "into 4 values" in card.text and "put into one of its classes" not in card.text
-    with pytest.raises(ValueError, match="report is of another model"):
-        keras_vit.model_card(tiny_vit(num_classes=3), report=report)
+    other = tiny_vit(num_classes=3)
+    refuses("report is of another model", keras_vit.model_card, other, report=report)
     keras_vit.save_weights(model, tmp_path / "model.npz", force=True)
     card = keras_vit.model_card(model, file=tmp_path / "model.npz")
     assert "model.reading = 'values'" in card.text

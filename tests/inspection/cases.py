@@ -6,6 +6,8 @@ from tests.support import ORACLES, OracleCase, randomize, read_arrays, tiny_vit
 
 ANALYSES = read_arrays(ORACLES / "attention_analysis" / "attention.npz")
 GRIDS = {"token_p8": 4, "token_prelogits_p4": 6}
+WIDE = {"image_size": (16, 24), "patch_size": 8, "registers": 1}
+CLASSES = ["cat", "</script><!--<script><b>dog", "bird"]
 PATCHES = {"token_p8": 8, "token_prelogits_p4": 4}
 
 

@@ -10,7 +10,9 @@ import keras_vit
 from keras_vit.inspection import attention_maps, attention_weights, probe_maps
 from tests import definitions
 from tests.inspection.cases import case, oracle_model, random_vit
-from tests.support import assert_close, forward, images, refuses, to_numpy, values
+from tests.support import assert_close, every_backend, forward, images, refuses, to_numpy, values
+
+pytestmark = pytest.mark.any_backend
 
 CASE = case("token_p8")
 
@@ -38,6 +40,7 @@ def turned_by(model, block, grid):
     return lambda x: definitions.rotated(x, angles, v.rotary.pairs)
 
 
+@every_backend
 def test_weights_of_the_authors_code():
     weights = attention_weights(oracle_model("token_p8"), CASE.io["input"])
     assert [a.shape for a in weights] == [(3, 4, 17, 17)] * 3
@@ -45,7 +48,6 @@ def test_weights_of_the_authors_code():
         assert_close(attention, CASE.io[f"attn_f64/{i}"], 3e-6)
 
 
-@pytest.mark.any_backend
 def test_weights_with_relative_positions():
     model = random_vit(position="relative")
     for i, attention in enumerate(attention_weights(model, images())):
@@ -60,9 +62,9 @@ ROTARY |= {"registers": 2, "pre_norm": "layer_norm", "rotary": "dinov3", "patch_
 @pytest.mark.parametrize(
     "options",
     [
-        {**ROTARY, "image_size": (16, 24)},
-        pytest.param({"rotary": "mixed", "block": "parallel"}, marks=pytest.mark.any_backend),
-        pytest.param({"rotary": "eva02", "variable_size": True}, marks=pytest.mark.any_backend),
+        pytest.param({**ROTARY, "image_size": (16, 24)}, marks=every_backend),
+        {"rotary": "mixed", "block": "parallel"},
+        {"rotary": "eva02", "variable_size": True},
     ],
     ids=["dinov3", "mixed", "eva02"],
 )
@@ -74,7 +76,6 @@ def test_weights_with_rotary_positions(options):
         assert_close(attention, by_hand(model, x, i, turn=turned_by(model, i, grid)), 3e-6)
 
 
-@pytest.mark.any_backend
 def test_weights_of_a_post_norm_block_with_biases_of_offsets():
     model = random_vit(position="relative_2d", block="post_norm")
     model, x = keras_vit.resize(model, (16, 24)), images((2, 16, 24, 3))
@@ -88,9 +89,9 @@ def test_weights_of_a_post_norm_block_with_biases_of_offsets():
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.any_backend),
-        pytest.param({"pool_patches": True, "pool_heads": 4}, marks=pytest.mark.any_backend),
+        pytest.param({}, marks=every_backend),
+        {"dtype": "mixed_bfloat16"},
+        {"pool_patches": True, "pool_heads": 4},
     ],
 )
 def test_the_probe_of_attention_pooling(options):
@@ -111,13 +112,6 @@ def test_the_probe_of_attention_pooling(options):
     assert_close(probe_maps(model, x), maps.mean(axis=1), 1e-6)
 
 
-@pytest.mark.any_backend
-def test_a_model_without_a_probe():
-    with pytest.raises(ValueError, match=r'attention_maps.*has no attention pooling .pool="map"'):
-        probe_maps(random_vit(), images())
-
-
-@pytest.mark.any_backend
 def test_choice_of_blocks_and_no_change_of_the_model():
     model = random_vit()
     before, outputs = values(model), to_numpy(forward(model, images()))
@@ -137,6 +131,7 @@ def test_choice_of_blocks_and_no_change_of_the_model():
         assert_close(value, before[path], 0)
 
 
+@every_backend
 def test_changes_of_the_weights_are_seen():
     model = random_vit(depth=1, name="changes")
     (before,) = attention_weights(model, images())
@@ -152,8 +147,7 @@ def test_changes_of_the_weights_are_seen():
     assert_close(adapted, block.attention_scores(tokens), 3e-6)
 
 
-@pytest.mark.any_backend
-def test_blocks_that_do_not_exist():
+def test_blocks_and_probes_that_do_not_exist():
     for blocks in ([2], [-3], [0, 5]):
         message = f"2 Transformer blocks, so indices go from -2 to 1. Received: blocks={blocks}"
         refuses(re.escape(message), attention_weights, random_vit(), images(), blocks)
@@ -162,9 +156,10 @@ def test_blocks_that_do_not_exist():
         refuses(re.escape(message), attention_weights, random_vit(), images(), blocks)
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     refuses("0 Transformer blocks", attention_weights, dense, np.zeros((1, 4)))
+    no_probe = r'attention_maps.*has no attention pooling .pool="map"'
+    refuses(no_probe, probe_maps, random_vit(), images())
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("pool", ["token", "mean"])
 def test_maps_on_a_grid_that_is_not_square(pool):
     """2 rows and 3 columns: from the class token, or from all patches where there is none."""

@@ -20,30 +20,18 @@ from keras_vit.inspection import (
     relevance_maps,
 )
 from keras_vit.inspection.components import component_colors
-from tests.inspection.cases import random_vit
-from tests.support import assert_close, forward, images, refuses, slow_unless_torch, to_numpy
-from tests.test_heads import NAMES as NAMES_OF_HEADS
-from tests.test_heads import PIXELS, alone, three_heads
+from tests.inspection.cases import CLASSES, WIDE, random_vit
+from tests.support import (
+    assert_close,
+    every_backend,
+    forward,
+    refuses,
+    slow_unless_torch,
+    to_numpy,
+)
+from tests.test_heads import NAMES, PIXELS, alone, three_heads
 
-NAMES = ["cat", "</script><!--<script><b>dog", "bird"]
-WIDE = {"image_size": (16, 24), "patch_size": 8, "registers": 1}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return random_vit(**WIDE)
-
-
-@pytest.fixture(scope="module")
-def x():
-    return images((2, 16, 24, 3))
-
-
-@pytest.fixture(scope="module")
-def page(model, x, tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    assert explore(model, x, str(path), class_names=NAMES) == path
-    return path
+pytestmark = pytest.mark.any_backend
 
 
 def data_of(path, part="index"):
@@ -55,30 +43,22 @@ def unpacked(text):
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), "uint8")
 
 
-@pytest.mark.any_backend
-def test_the_page_is_one_file_that_asks_for_nothing(page):
+def test_the_page_is_one_file_with_pictures_first_that_asks_for_nothing_else(page):
     text = page.read_text("utf-8")
     assert not re.findall(r"""(?:src|href)=["']|https?:|@import|url\(""", text)
     # The index, the program, then the positions and two images.
     assert "{{" not in text and text.count("<script") == 2 + 3
 
-
-@pytest.mark.any_backend
-def test_pictures_come_before_what_takes_long_to_read(page):
-    text = page.read_text("utf-8")
+    # Pictures come before what takes long to read.
     places = [text.index(part) for part in ("data:image", "function start(", 'id="look-0-0"')]
     assert places == sorted(places) and "data:image" not in text[places[2] :]
 
-
-@pytest.mark.any_backend
-def test_what_the_program_asks_for_is_in_the_page(page):
-    text = page.read_text("utf-8")
+    # What the program asks for is in the page.
     asked = set(re.findall(r'\$\("([\w-]+)"\)', text)) | set(re.findall(r'\("#([\w-]+)', text))
     assert len(asked) > 20
     assert asked <= set(re.findall(r'id="([\w-]+)"', text))
 
 
-@pytest.mark.any_backend
 def test_files_are_told_by_their_names(model, x, tmp_path):
     files = [tmp_path / name for name in ("cat.png", "dog.png")]
     for file in files:
@@ -89,6 +69,7 @@ def test_files_are_told_by_their_names(model, x, tmp_path):
     assert data_of(page)["images"] == ["0", "1"]
 
 
+@every_backend
 def test_names_are_text(tmp_path, model, x):
     """Of a model, of a class, of a file: HTML, control characters, bytes that are no UTF-8."""
     evil = "</script><b>\x1b[2J\u202e" + os.fsdecode(b"\xe9")
@@ -100,6 +81,7 @@ def test_names_are_text(tmp_path, model, x):
     assert "</script><b>" not in text and "\x1b" not in text and "\u202e" not in text
 
 
+@every_backend
 def test_the_index_of_the_page(page, model, x):
     (data,) = data_of(page)["models"]
     assert data["names"] == ["class token", "register 0"]
@@ -111,11 +93,7 @@ def test_the_index_of_the_page(page, model, x):
         p = np.exp(logits[i]) / np.exp(logits[i]).sum()
         found = [guess["probability"] for guess in image["predictions"]]
         assert_close(np.array(found), np.sort(p)[::-1], 1e-5)
-        assert image["predictions"][0]["label"] == NAMES[p.argmax()]
-
-
-def test_the_components_after_every_block(page, model, x):
-    (data,) = data_of(page)["models"]
+        assert image["predictions"][0]["label"] == CLASSES[p.argmax()]
     for block in (0, 1):
         found = patch_components(model, x, block=block)
         for i, image in enumerate(data["looks"]):
@@ -124,7 +102,6 @@ def test_the_components_after_every_block(page, model, x):
             assert_close(codes[block] / 255, component_colors(found)[i], 0.003)
 
 
-@pytest.mark.any_backend
 def test_two_models(tmp_path, model, x):
     other = random_vit(image_size=(16, 24), patch_size=4, depth=1, num_heads=4, pool="mean")
     page = explore({"a": model, "b": other}, x, tmp_path / "page.html", top=1)
@@ -137,14 +114,16 @@ def test_two_models(tmp_path, model, x):
         explore({"a": model, "c": random_vit()}, x, tmp_path / "page.html")
 
 
-@pytest.mark.any_backend
-def test_patches_that_are_all_alike_have_no_components(tmp_path, x):
+def test_models_without_classes_or_positions_and_patches_without_components(tmp_path, x):
     model = random_vit(**WIDE, num_classes=0, position="none")
     page = explore(model, np.zeros_like(x[:1]), tmp_path / "page.html")
-    assert data_of(page, "look-0-0")["components"] is None
+    assert data_of(page, "look-0-0")["components"] is None  # of patches that are all alike
+    page = explore(model, x[:1], tmp_path / "page.html", blocks=[-1])
+    (data,) = data_of(page)["models"]
+    assert data_of(page, "positions-0") is None and data["blocks"] == [1]
+    assert data["looks"][0]["predictions"] == []
 
 
-@pytest.mark.any_backend
 def test_the_picture_is_the_image_as_the_model_sees_it(page, model, x):
     url = data_of(page)["models"][0]["looks"][1]["picture"]
     assert url.startswith("data:image/png;base64,")
@@ -153,22 +132,14 @@ def test_the_picture_is_the_image_as_the_model_sees_it(page, model, x):
     np.testing.assert_array_equal(read, expected)
 
 
-@pytest.mark.any_backend
-def test_models_without_classes_or_positions(tmp_path, x):
-    model = random_vit(**WIDE, num_classes=0, position="none")
-    page = explore(model, x[:1], tmp_path / "page.html", blocks=[-1])
-    (data,) = data_of(page)["models"]
-    assert data_of(page, "positions-0") is None and data["blocks"] == [1]
-    assert data["looks"][0]["predictions"] == []
-
-
+@every_backend
 def test_every_head_shows_its_classes_and_their_relevance(tmp_path):
     model, pixels = three_heads(), PIXELS[:2]
-    page = explore(model, pixels, tmp_path / "page.html", top=2, class_names=NAMES_OF_HEADS)
+    page = explore(model, pixels, tmp_path / "page.html", top=2, class_names=NAMES)
     for i, look in enumerate(data_of(page)["models"][0]["looks"]):
         maps = iter(data_of(page, f"look-0-{i}")["relevance"])
         shown = iter(look["predictions"])
-        for head, rows in keras_vit.predict(model, pixels, 2, NAMES_OF_HEADS).items():
+        for head, rows in keras_vit.predict(model, pixels, 2, NAMES).items():
             for one in rows[i]:
                 row = next(shown)
                 assert row["label"] == f"{head}: {one.label}"
@@ -184,21 +155,16 @@ def test_every_head_shows_its_classes_and_their_relevance(tmp_path):
         explore(bare, pixels, tmp_path / "page.html")
 
 
-@pytest.mark.any_backend
-def test_more_attention_than_fits(tmp_path, model, x):
-    with pytest.raises(
-        ValueError, match=r"2 blocks and 2 heads over 8 tokens must fit.* megabytes=0.01"
-    ):
-        explore(model, x, tmp_path / "page.html", megabytes=0.01)
-    assert not (tmp_path / "page.html").exists()
+def test_more_attention_than_fits_and_no_block_at_all(tmp_path, model, x):
+    page = tmp_path / "page.html"
+    many = r"2 blocks and 2 heads over 8 tokens must fit.* megabytes=0.01"
+    refuses(many, explore, model, x, page, megabytes=0.01)
+    none = r"at least one index, or be None\. Received: blocks=\[\]"
+    refuses(none, explore, model, x, page, blocks=[])
+    assert not page.exists()
 
 
-@pytest.mark.any_backend
-def test_no_block_at_all(tmp_path, model, x):
-    with pytest.raises(ValueError, match=r"at least one index, or be None\. Received: blocks=\[\]"):
-        explore(model, x, tmp_path / "r.html", blocks=[])
-
-
+@every_backend
 @slow_unless_torch
 def test_the_command_line(tmp_path, capsys):
     pillow = pytest.importorskip("PIL.Image")
@@ -230,7 +196,6 @@ def dequantize(codes, scales, levels=256):
     return root**2
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("levels", explorer.LEVELS)
 def test_square_roots_are_off_by_half_a_level_at_most(levels):
     weights = noise(2, 3, 9, 9)
@@ -242,16 +207,11 @@ def test_square_roots_are_off_by_half_a_level_at_most(levels):
     assert (np.abs(np.sqrt(found) - np.sqrt(weights)) <= step + 1e-6).all()
 
 
-@pytest.mark.any_backend
-def test_ends_of_the_range():
+def test_ends_of_the_range_and_the_finest_levels_that_fit():
     codes, scales = explorer.quantize(np.array([[0.0, 1.0], [0.0, 0.0], [1e-9, 0.0]]))
     assert codes[0].tolist() == [0, 255] and scales[0] == 255
     assert (dequantize(codes, scales)[1] == 0).all()
     assert dequantize(codes, scales)[2].max() < 2e-5
-
-
-@pytest.mark.any_backend
-def test_the_finest_levels_that_fit():
     codes, _ = explorer.quantize(noise(4, 16, 16))
     levels, text = explorer.fit(codes, 10**6)
     assert levels == 256

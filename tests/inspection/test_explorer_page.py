@@ -6,21 +6,15 @@ import pytest
 from keras_vit.inspection import attention_maps, explore, relevance_maps, rollout_maps
 from tests.inspection.browser import CHROMIUM, Browser
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, forward, images, to_numpy
+from tests.support import assert_close, forward, to_numpy
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.any_backend,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
 ]
-WIDE = {"image_size": (16, 24), "patch_size": 8, "registers": 1}
 LAPTOP = {"width": 1366, "height": 768}
 PHONE = {"width": 390, "height": 844, "phone": True}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return random_vit(**WIDE)
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +22,6 @@ def other():
     """Another grid, fewer blocks, more heads, no class token, no classes."""
     options = {"image_size": (16, 24), "patch_size": 4, "depth": 1, "num_heads": 4}
     return random_vit(**options, pool="mean", num_classes=0)
-
-
-@pytest.fixture(scope="module")
-def x():
-    return images((2, 16, 24, 3))
-
-
-@pytest.fixture(scope="module")
-def page(model, x, tmp_path_factory):
-    names = ["cat", "</script><!--<script><b>dog", "bird"]
-    return explore(model, x, tmp_path_factory.mktemp("page") / "one.html", class_names=names)
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,14 @@ from keras_vit.inspection import (
     upsample,
 )
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, images, refuses, tiny_bit, tiny_vit
+from tests.support import assert_close, every_backend, images, refuses, tiny_bit, tiny_vit
+
+pytestmark = pytest.mark.any_backend
 
 REGISTERS = {"image_size": (8, 24), "patch_size": (4, 8), "registers": 1, "distillation": True}
 
 
+@every_backend
 def test_bytes_are_prepared_as_the_weights_want_them():
     model = random_vit()
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8)
@@ -32,7 +35,6 @@ def test_bytes_are_prepared_as_the_weights_want_them():
     assert_close(attention_maps(model, tensor), expected, 0)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "x, message",
     [
@@ -48,7 +50,6 @@ def test_images_that_do_not_fit(x, message):
     refuses(message, attention_weights, random_vit(), x)
 
 
-@pytest.mark.any_backend
 def test_fused_heads_and_batches():
     model, x = random_vit(), images((5, 16, 16, 3))
     each = attention_weights(model, x)
@@ -59,7 +60,6 @@ def test_fused_heads_and_batches():
     refuses(r"Unknown heads. Received: heads='sum'", attention_weights, model, x, heads="sum")
 
 
-@pytest.mark.any_backend
 def test_maps_of_any_token_and_head():
     model, x = random_vit(**REGISTERS), images((2, 8, 24, 3))
     (weights,) = attention_weights(model, x, [0])
@@ -70,39 +70,30 @@ def test_maps_of_any_token_and_head():
     assert_close(maps.reshape(2, 2, 6), weights[:, :, 3:, 3:].mean(axis=2), 1e-6)
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "query, message",
-    [
+def test_tokens_that_do_not_exist():
+    model, x = random_vit(**REGISTERS), images((1, 8, 24, 3))
+    for query, message in (
         ((2, 0), "one of 2 x 3 patches, or a token from 0 to 8. Received: query=(2, 0)"),
         (9, "a token from 0 to 8. Received: query=9"),
         ("cls", "query must be class, distillation, mean, (row, column)"),
-    ],
-)
-def test_tokens_that_do_not_exist(query, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        attention_maps(random_vit(**REGISTERS), images((1, 8, 24, 3)), query=query)
-    with pytest.raises(ValueError, match=r"query must be mean, .* Received: query='class'"):
-        attention_maps(random_vit(pool="mean"), images(), query="class")
+    ):
+        refuses(re.escape(message), attention_maps, model, x, query=query)
+    of_mean = r"query must be mean, .* Received: query='class'"
+    refuses(of_mean, attention_maps, random_vit(pool="mean"), images(), query="class")
 
 
-@pytest.mark.any_backend
 def test_the_grid_of_a_model_of_any_size_and_of_one_without_patches():
     model = random_vit(variable_size=True)
     assert attention_maps(model, images((1, 24, 16, 3))).shape == (1, 3, 2)
     assert layout_of(model, (24, 16)).grid == (3, 2)
-    with pytest.raises(ValueError, match=r"A VisionTransformer is needed.*Received: Sequential"):
-        layout_of(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]))
+    dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    refuses(r"A VisionTransformer is needed.*Received: Sequential", layout_of, dense)
+    # Merged tokens have no grid.
+    model = random_vit(token_merging=1, pool="map")
+    for look in (attention_weights, attention_maps, probe_maps, token_norms):
+        refuses("Merged tokens have no place in the image", look, model, images())
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("look", [attention_weights, attention_maps, probe_maps, token_norms])
-def test_a_model_that_merges_tokens(look):
-    with pytest.raises(ValueError, match=r"Merged tokens have no place in the image"):
-        look(random_vit(token_merging=1, pool="map"), images())
-
-
-@pytest.mark.any_backend
 def test_upsampling():
     maps = np.arange(6.0).reshape(1, 2, 3)
     smooth = upsample(maps, (4, 6))
@@ -114,6 +105,7 @@ def test_upsampling():
     refuses(re.escape("Received: shape (3,)"), upsample, maps[0, 0], 4)
 
 
+@every_backend
 def test_lower_precision_is_looked_at_in_float32():
     model = random_vit(depth=1, num_classes=5, dtype="mixed_bfloat16")
     (weights,) = attention_weights(model, images())
@@ -122,42 +114,25 @@ def test_lower_precision_is_looked_at_in_float32():
     assert relevance_maps(model, images(), 3).max() > 0
 
 
-@pytest.mark.any_backend
 def test_a_model_with_two_inside_names_them(tmp_path):
     inner = tiny_vit(name="inner", patch_size=4)
     model = training.Distiller(inner, tiny_vit(name="teacher"))
-    calls = (
-        inspection.attention_weights,
-        inspection.attention_maps,
-        inspection.rollout_maps,
-        inspection.attention_distances,
-        inspection.probe_maps,
-        inspection.relevance_maps,
-        inspection.token_norms,
-        inspection.patch_components,
-        inspection.layer_similarity,
-        lambda model, x: inspection.explore(model, x, tmp_path / "page.html"),
-        lambda model, x: inspection.layout_of(model),
-        lambda model, x: inspection.filter_components(model),
-    )
     message = re.escape("pass the one: model.student or model.teacher")
-    for call in calls:
-        refuses(message, call, model, images())
+    of_images = "attention_weights attention_maps rollout_maps attention_distances probe_maps "
+    of_images += "relevance_maps token_norms patch_components layer_similarity"
+    for name in of_images.split():
+        refuses(message, getattr(inspection, name), model, images())
+    for call in (inspection.layout_of, inspection.filter_components):
+        refuses(message, call, model)
+    refuses(message, inspection.explore, model, images(), tmp_path / "page.html")
 
 
-@pytest.mark.any_backend
-def test_the_encoder_of_an_autoencoder_is_looked_into():
+def test_the_encoder_of_an_autoencoder_is_looked_into_and_a_bit_has_none():
     encoder = random_vit(patch_size=4)
     decoder = {"decoder_width": 8, "decoder_depth": 1, "decoder_heads": 2}
     model = training.MaskedAutoencoder(encoder, **decoder)
     assert layout_of(model) == layout_of(encoder)
     filters = inspection.filter_components(model).components
     assert_close(filters, inspection.filter_components(encoder).components, 0)
-
-
-@pytest.mark.any_backend
-def test_a_model_that_has_none_inside():
-    with pytest.raises(
-        ValueError, match=r"BiT 'r', which has 0 Transformer blocks in its graph\.$"
-    ):
-        inspection.attention_weights(tiny_bit(name="r"), images())
+    none = r"BiT 'r', which has 0 Transformer blocks in its graph\.$"
+    refuses(none, inspection.attention_weights, tiny_bit(name="r"), images())

@@ -10,10 +10,11 @@ from tests.inspection.cases import random_vit
 from tests.recipes.snippets import snippets
 from tests.support import ROOT, images
 
+pytestmark = pytest.mark.any_backend
+
 PAGE = ROOT / "docs" / "inspection.md"
 
 
-@pytest.mark.any_backend
 def test_the_snippets_run(tmp_path, monkeypatch, capsys):
     pillow = pytest.importorskip("PIL.Image")
     pytest.importorskip("matplotlib")
@@ -28,7 +29,6 @@ def test_the_snippets_run(tmp_path, monkeypatch, capsys):
     assert names["overlay"].shape == (4, 2, 32, 32)
 
 
-@pytest.mark.any_backend
 def test_every_function_is_in_the_page():
     functions = {name for name in inspection.__all__ if name.islower()} - {"plot_predictions"}
     text = PAGE.read_text("utf-8")

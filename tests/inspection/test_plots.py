@@ -102,8 +102,11 @@ def test_axes_and_colour_bars_say_what_they_show(name, arguments, expected):
     assert expected <= labels_of(getattr(inspection, name)(**arguments))
 
 
-def test_heads_are_drawn_where_they_are():
+def test_heads_are_drawn_where_they_are_and_notebooks_show_them():
+    """Without matplotlib.pyplot, which would have told the notebook how."""
     figure = inspection.plot_distances(np.array([[3.0, 1.0], [2.0, 4.0]]))
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert pickle.loads(pickle.dumps(figure))._repr_png_() == figure._repr_png_()
     points = [tuple(p) for part in figure.axes[0].collections for p in part.get_offsets().tolist()]
     assert sorted(points) == [(0, 1), (0, 3), (1, 2), (1, 4)]
 
@@ -134,13 +137,6 @@ def test_heads_are_drawn_where_they_are():
 )  # fmt: skip
 def test_what_cannot_be_drawn(name, arguments, message):
     refuses(re.escape(message), getattr(inspection, name), **arguments)
-
-
-def test_notebooks_show_figures_of_themselves():
-    """Without matplotlib.pyplot, which would have told the notebook how."""
-    figure = inspection.plot_distances(noise(4, 3))
-    assert figure._repr_png_().startswith(b"\x89PNG")
-    assert pickle.loads(pickle.dumps(figure))._repr_png_() == figure._repr_png_()
 
 
 def predictions(tmp_path, count=2, channels=3, **changed):
@@ -179,12 +175,6 @@ def test_everything_given_is_drawn(tmp_path):
         assert (predictions(tmp_path, **changed) != before).any(), list(changed)
 
 
-def test_a_job_without_matplotlib_draws_nothing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    draw_predictions(random_vit(), [], tmp_path / "predictions.png")
-    assert not list(tmp_path.iterdir())
-
-
 def test_right_and_wrong_have_their_colours(tmp_path):
     """Green titles for right predictions, red ones for wrong."""
 
@@ -199,7 +189,6 @@ def test_right_and_wrong_have_their_colours(tmp_path):
     assert share(right, 1, 0) > share(wrong, 1, 0)
 
 
-@pytest.mark.any_backend
 def test_reconstructions_are_drawn_beside_what_was_seen(tmp_path):
     rng = np.random.default_rng(0)
     x, made = rng.uniform(-1, 1, (2, 2, 4, 6, 3))
@@ -267,13 +256,11 @@ def test_every_head_is_told_above_its_image(tmp_path):
     labels = {"species": [1, 2], "weight": [1, 2], "marks": np.eye(2, 4)}
     scores = {"species": np.eye(3)[[1, 0]], "weight": [[0.5], [2]], "marks": np.eye(2, 4)}
     scores = {head: np.asarray(each) for head, each in scores.items()}
-    figure = inspection.plot_predictions(
-        x[:2], np.ones((2, 2, 2)), labels, scores, data.class_names, None, READINGS
-    )
+    arguments = x[:2], np.ones((2, 2, 2)), labels, scores, data.class_names, None, READINGS
+    figure = inspection.plot_predictions(*arguments)
     first, second = (figure.axes[i].title for i in (0, 2))
-    assert first.get_text() == (
-        "species: bee (100%)\ntruth: bee\nweight: 0.5\ntruth: 1\nmarks: 0\ntruth: 0"
-    )
+    told = "species: bee (100%)\ntruth: bee\nweight: 0.5\ntruth: 1\nmarks: 0\ntruth: 0"
+    assert first.get_text() == told
     assert (first.get_color(), second.get_color()) == ("darkgreen", "crimson")
 
 
@@ -287,6 +274,12 @@ def test_an_image_without_the_label_of_a_head_is_not_drawn(tmp_path, monkeypatch
     nothing = dict.fromkeys(labels, np.zeros(3))
     draw_predictions(model, Batches([(x, labels, nothing)]), tmp_path / "predictions.png")
     assert drawn == []
+
+
+def test_a_job_without_matplotlib_draws_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    draw_predictions(random_vit(), [], tmp_path / "predictions.png")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_single_sigmoid_names_its_classes():

@@ -10,8 +10,10 @@ from keras_vit.inspection import attention_weights, input_gradients, relevance_m
 from keras_vit.layers import MultiHeadSelfAttention
 from tests import definitions
 from tests.inspection.cases import oracle_model, random_vit
-from tests.support import assert_close, forward, images, refuses, to_numpy, values
+from tests.support import assert_close, every_backend, forward, images, refuses, to_numpy, values
 from tests.test_heads import three_heads
+
+pytestmark = pytest.mark.any_backend
 
 SMALL = {"depth": 2, "width": 8, "num_heads": 2, "num_classes": 3}
 
@@ -59,7 +61,6 @@ def logits_by_hand(model, weights, tokens, relative, additions):
     ]) / 2  # fmt: skip
 
 
-ONCE = pytest.mark.any_backend
 LATER = {"norm": "rms_norm", "mlp": "swiglu", "activation": "silu", "layer_scale": 0.5}
 LATER |= {"qk_norm": "rms_norm", "attention_norm": "layer_norm", "mlp_norm": "layer_norm"}
 LATER |= {"pre_norm": "layer_norm", "rotary": "dinov3", "distillation": True, "biases": "no_key"}
@@ -71,9 +72,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", ["paper", *(pytest.param(kind, marks=ONCE) for kind in list(KINDS)[1:])]
-)
+@pytest.mark.parametrize("kind", [pytest.param("paper", marks=every_backend), *list(KINDS)[1:]])
 def test_relevance_by_finite_differences_in_float64(kind):
     """By all that follows from another attention, that of the blocks after it too."""
     model, x = random_vit(**KINDS[kind]), images((1, 16, 16, 3))
@@ -111,7 +110,6 @@ def test_relevance_by_finite_differences_in_float64(kind):
     assert found.max() > 1e-3
 
 
-@pytest.mark.any_backend
 def test_classes_and_batches():
     model, x = oracle_model("token_p8"), images((3, 32, 32, 3))
     best = to_numpy(forward(model, x)).argmax(axis=-1)
@@ -127,15 +125,13 @@ def test_classes_and_batches():
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"pool": "mean", "registers": 2}, marks=ONCE),
-        pytest.param({"pool": "map", "pool_patches": True, "projection": 5}, marks=ONCE),
-        {"position": "relative"},
-        pytest.param({"position_at": "every_layer"}, marks=ONCE),
-        LATER,
-        pytest.param({"block": "parallel", "pool": "token_mean"}, marks=ONCE),
-        pytest.param(
-            {"image_size": 32, "patch_size": 2, "stem": (), "stem_width": 0.5}, marks=ONCE
-        ),
+        {"pool": "mean", "registers": 2},
+        {"pool": "map", "pool_patches": True, "projection": 5},
+        pytest.param({"position": "relative"}, marks=every_backend),
+        {"position_at": "every_layer"},
+        pytest.param(LATER, marks=every_backend),
+        {"block": "parallel", "pool": "token_mean"},
+        {"image_size": 32, "patch_size": 2, "stem": (), "stem_width": 0.5},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -146,10 +142,10 @@ def test_every_kind_of_model(options):
     assert (found >= 0).all() and (found.max(axis=(1, 2)) > found.min(axis=(1, 2))).all()
 
 
+@every_backend
 def test_gradients_by_pixels_sum_to_the_logit_of_a_linear_model():
-    model = keras.Sequential(
-        [keras.Input((4, 4, 1)), keras.layers.Flatten(), keras.layers.Dense(3, use_bias=False)]
-    )
+    dense = keras.layers.Dense(3, use_bias=False)
+    model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Flatten(), dense])
     x, labels = images((5, 4, 4, 1)), np.array([0, 1, 2, 1, 0])
     found = input_gradients(model, x, labels, batch_size=2)
     logits = to_numpy(model(x))[np.arange(5), labels]
@@ -157,7 +153,6 @@ def test_gradients_by_pixels_sum_to_the_logit_of_a_linear_model():
     assert_close(found.sum(axis=(1, 2, 3)), logits, 1e-5)
 
 
-@pytest.mark.any_backend
 def test_gradients_by_pixels_of_the_library_by_finite_differences():
     model, x = random_vit(), images((1, 16, 16, 3))
     direction = 1e-2 * images((1, 16, 16, 3), seed=1)
@@ -166,7 +161,6 @@ def test_gradients_by_pixels_of_the_library_by_finite_differences():
     assert slope == pytest.approx((ends[0] - ends[1]) / 2, rel=0.02)
 
 
-@pytest.mark.any_backend
 def test_an_attention_that_computes_something_else_is_refused(monkeypatch):
     model, call = random_vit(name="changed"), MultiHeadSelfAttention.call
     monkeypatch.setattr(
@@ -175,18 +169,13 @@ def test_an_attention_that_computes_something_else_is_refused(monkeypatch):
     refuses("Relevance needs this library's blocks", relevance_maps, model, images())
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("classes", [3, -1, [0, 1], 0.5, "cat"])
-def test_classes_that_are_none(classes):
-    message = "numbers from 0 to 2, one for all images or one for each of the 4. Received: {}"
-    with pytest.raises(ValueError, match=re.escape(message.format(f"classes={classes!r}"))):
-        relevance_maps(random_vit(), images(), classes)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("options", [{"num_classes": 0}, {"pool": None}])
-def test_models_that_give_no_classes(options):
-    with pytest.raises(ValueError, match=r"must give .*; build it with .* with output shape"):
-        relevance_maps(random_vit(**options), images())
-    with pytest.raises(ValueError, match=r"one output\. .*'weight', 'marks'; keras\.Model\("):
-        relevance_maps(three_heads(), images())
+def test_classes_that_are_none_and_models_that_give_none():
+    message = "numbers from 0 to 2, one for all images or one for each of the 4. Received: "
+    for classes in (3, -1, [0, 1], 0.5, "cat"):
+        told = re.escape(f"{message}classes={classes!r}")
+        refuses(told, relevance_maps, random_vit(), images(), classes)
+    one_output = r"one output\. .*'weight', 'marks'; keras\.Model\("
+    refuses(one_output, relevance_maps, three_heads(), images())
+    classes = r"must give .*; build it with .* with output shape"
+    for options in ({"num_classes": 0}, {"pool": None}):
+        refuses(classes, relevance_maps, random_vit(**options), images())

@@ -13,7 +13,9 @@ from keras_vit.inspection import (
     rollout_maps,
 )
 from tests.inspection.cases import GRIDS, PATCHES, analysis, case, oracle_model, random_vit
-from tests.support import assert_close, images, refuses
+from tests.support import assert_close, every_backend, images, refuses
+
+pytestmark = pytest.mark.any_backend
 
 
 def random_attention(blocks=3, batch=2, heads=4, tokens=7, seed=0):
@@ -21,6 +23,7 @@ def random_attention(blocks=3, batch=2, heads=4, tokens=7, seed=0):
     return list(rng.dirichlet(np.ones(tokens), (blocks, batch, heads, tokens)))
 
 
+@every_backend
 @pytest.mark.parametrize("name", GRIDS)
 def test_rollout_of_the_oracle(name):
     expected = analysis(name)
@@ -32,7 +35,6 @@ def test_rollout_of_the_oracle(name):
     assert_close(maps, expected["rollout_cls_mask"], 3e-6)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("heads", ["mean", "min", "max"])
 def test_fusions_by_hand(heads):
     first, second = random_attention(blocks=2)
@@ -47,7 +49,6 @@ def test_fusions_by_hand(heads):
     assert (joint >= 0).all()
 
 
-@pytest.mark.any_backend
 def test_attention_to_oneself_stays_and_uniform_attention_halves_the_identity():
     assert_close(rollout([np.eye(5)[None, None]] * 4), np.eye(5)[None], 1e-15)
     uniform = np.full((1, 2, 4, 4), 0.25)
@@ -55,7 +56,6 @@ def test_attention_to_oneself_stays_and_uniform_attention_halves_the_identity():
     assert_close(rollout([uniform] * 3), expected[None], 1e-15)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("pool, registers", [("token", 0), ("token", 3), ("mean", 0), ("mean", 2)])
 def test_maps_with_registers_on_a_grid_that_is_not_square(pool, registers):
     model = random_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool, registers=registers)
@@ -71,30 +71,29 @@ def test_maps_with_registers_on_a_grid_that_is_not_square(pool, registers):
     assert_close(of_one_patch.reshape(3, 6), joint[:, learned + 5, learned:], 1e-6)
 
 
-@pytest.mark.any_backend
 def test_rollout_of_the_last_blocks():
     model = random_vit(depth=3)
     last = rollout(attention_weights(model, images(), [1, 2]))
     assert_close(rollout_maps(model, images(), blocks=[1, 2]).ravel(), last[:, 0, 1:].ravel(), 1e-6)
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "weights, heads, message",
-    [
+def test_what_is_no_attention_and_has_no_distance():
+    for weights, heads, message in (
         ([], "mean", "at least one block. Received: none"),
         ([np.eye(3)], "mean", "Received: shape (3, 3)"),
         ([np.ones((1, 1, 2, 3))], "mean", "Received: shape (1, 1, 2, 3)"),
         (random_attention(), "median", "Received: heads='median'"),
-    ],
-)
-def test_what_is_no_attention(weights, heads, message):
-    refuses(re.escape(message), rollout, weights, heads)
+    ):
+        refuses(re.escape(message), rollout, weights, heads)
+    for shape in ((4,), (3, 4), (3, 3)):
+        received = re.escape(f"Received: shape {shape}")
+        refuses(received, attention_distance, np.ones(shape), (2, 2), 8)
 
 
 KINDS = {"distance_keras_io": False, "distance_renormalised": True}
 
 
+@every_backend
 @pytest.mark.parametrize("name", GRIDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_distances_of_the_oracle(name, kind):
@@ -108,17 +107,13 @@ def test_distances_of_the_oracle(name, kind):
     assert_close(found, expected[kind], 1e-4)
 
 
-@pytest.mark.any_backend
 def test_uniform_attention_and_that_to_oneself_by_hand():
     """Two rows of 10 pixels, one column: each patch sees itself and the other."""
     assert_close(attention_distance(np.eye(7), (2, 3), 16), np.zeros(()), 0)
     assert_close(attention_distance(np.full((2, 2), 0.5), (2, 1), (10, 3)), np.array(5.0), 1e-12)
     # 2 x 2 patches of 3 x 4 pixels: distances 0, 3, 4 and 5 from each.
     assert_close(attention_distance(np.full((4, 4), 0.25), (2, 2), (3, 4)), np.array(3.0), 1e-12)
-
-
-@pytest.mark.any_backend
-def test_a_class_token_counts_as_no_distance_or_not_at_all():
+    # A class token counts as no distance, or not at all.
     weights = np.full((5, 5), 0.2)
     assert_close(attention_distance(weights, (2, 2), (3, 4), True), np.array(3.0), 1e-12)
     assert_close(attention_distance(weights, (2, 2), (3, 4), False), np.array(2.4), 1e-12)
@@ -126,7 +121,6 @@ def test_a_class_token_counts_as_no_distance_or_not_at_all():
     assert_close(attention_distance(only_class, (2, 2), 8), np.array(0.0), 0)
 
 
-@pytest.mark.any_backend
 def test_batches_give_what_one_call_gives():
     model, x = random_vit(registers=1), images((5, 16, 16, 3))
     at_once = attention_distances(model, x)
@@ -135,7 +129,6 @@ def test_batches_give_what_one_call_gives():
     assert_close(attention_distances(model, x, [-1]), at_once[1:], 1e-5)
 
 
-@pytest.mark.any_backend
 def test_a_hybrid_measures_in_pixels_of_the_image():
     """Its patches stand 8 pixels apart, whatever their size in the feature map."""
     model = random_vit(image_size=32, patch_size=2, stem=(), stem_width=0.5)
@@ -143,9 +136,3 @@ def test_a_hybrid_measures_in_pixels_of_the_image():
     weights = attention_weights(model, images((2, 32, 32, 3)))
     expected = [attention_distance(a, (4, 4), 8) for a in weights]
     assert_close(attention_distances(model, images((2, 32, 32, 3))), np.stack(expected), 1e-6)
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("shape", [(4,), (3, 4), (3, 3)])
-def test_what_has_no_distance(shape):
-    refuses(re.escape(f"Received: shape {shape}"), attention_distance, np.ones(shape), (2, 2), 8)

@@ -15,13 +15,15 @@ from keras_vit.inspection import (
     token_norms,
 )
 from tests.inspection.cases import random_vit
-from tests.support import assert_close, forward, images, refuses, to_numpy, values
+from tests.support import assert_close, every_backend, forward, images, refuses, to_numpy, values
+
+pytestmark = pytest.mark.any_backend
 
 WIDE = {"image_size": (8, 24), "patch_size": (4, 8)}
 
 
 @pytest.mark.parametrize(
-    "pool, registers", [("token", 2), pytest.param("mean", 0, marks=pytest.mark.any_backend)]
+    "pool, registers", [pytest.param("token", 2, marks=every_backend), ("mean", 0)]
 )
 def test_similarity_of_positions_by_a_double_loop(pool, registers):
     model = random_vit(**WIDE, pool=pool, registers=registers)
@@ -35,7 +37,6 @@ def test_similarity_of_positions_by_a_double_loop(pool, registers):
             assert_close(found[i // 3, i % 3, j // 3, j % 3], expected, 1e-6)
 
 
-@pytest.mark.any_backend
 def test_similarity_where_each_block_has_its_positions():
     model = random_vit(position_at="every_layer")
     first, second = (position_similarity(model, block) for block in (0, 1))
@@ -44,7 +45,6 @@ def test_similarity_where_each_block_has_its_positions():
     refuses(r"indices go from -2 to 1. Received: block=2", position_similarity, model, 2)
 
 
-@pytest.mark.any_backend
 def test_similarity_of_two_dimensional_positions():
     """Rows and columns are independent: the map of a patch is symmetric in what they add."""
     found = position_similarity(random_vit(**WIDE, position="sincos_2d"))
@@ -53,7 +53,6 @@ def test_similarity_of_two_dimensional_positions():
     assert_close(found[0, 0, 0, 1], found[1, 1, 1, 2], 1e-6)  # the same step to the right
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("rotary", ["dinov3", "mixed"])
 def test_similarity_of_rotary_positions(rotary):
     """The mean cosine of the angles between two patches: in a head of width 4, of two angles."""
@@ -70,14 +69,12 @@ def test_similarity_of_rotary_positions(rotary):
             assert_close(found[i, j, k, m], expected, 1e-5)
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("position", ["none", "relative", "relative_2d"])
-def test_models_without_absolute_positions(position):
-    with pytest.raises(ValueError, match=rf"Received: .* with position='{position}'"):
-        position_similarity(random_vit(position=position))
+def test_models_without_absolute_positions():
+    for position in ("none", "relative", "relative_2d"):
+        told = rf"Received: .* with position='{position}'"
+        refuses(told, position_similarity, random_vit(position=position))
 
 
-@pytest.mark.any_backend
 def test_filters_are_the_principal_components_of_the_patch_kernel():
     model = random_vit(**WIDE, channels=1)
     kernel = values(model)["patch_encoder/projection/kernel"].astype("float64")
@@ -91,10 +88,7 @@ def test_filters_are_the_principal_components_of_the_patch_kernel():
     assert_close(found.explained, strengths[:5] / strengths.sum(), 1e-6)
     for component in flat:
         assert component[np.abs(component).argmax()] > 0
-
-
-@pytest.mark.any_backend
-def test_filters_of_other_networks_are_those_of_the_first_convolution():
+    # Of other networks they are those of the first convolution.
     hybrid = random_vit(image_size=32, patch_size=2, stem=(), stem_width=0.5)
     assert filter_components(hybrid, 3).components.shape == (3, 7, 7, 3)
     own = keras.Sequential([keras.Input((8, 8, 2)), keras.layers.Conv2D(4, 3)])
@@ -107,7 +101,6 @@ def features(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("unbiased", [False, True])
 def test_cka_of_rotated_scaled_and_moved_features_is_one(unbiased):
     x = features(12, 5)
@@ -117,26 +110,19 @@ def test_cka_of_rotated_scaled_and_moved_features_is_one(unbiased):
     assert linear_cka(x, features(12, 5, seed=2), unbiased) < 0.6
 
 
-@pytest.mark.any_backend
-def test_cka_as_in_its_paper():
+def test_cka_as_in_its_paper_and_without_a_bias():
     """Kornblith et al., Eq. 4 and the form by features beneath it."""
     x, y = features(9, 4), features(9, 2, 3, seed=1)
     a, b = (z.reshape(9, -1) - z.reshape(9, -1).mean(axis=0) for z in (x, y))
     norm = np.linalg.norm
     assert linear_cka(x, y) == pytest.approx(norm(b.T @ a) ** 2 / norm(a.T @ a) / norm(b.T @ b))
-
-
-@pytest.mark.any_backend
-def test_unbiased_cka_of_unrelated_features_is_nothing_on_average():
-    """Where the plain one is far from 0, for there are more features than examples."""
+    # Unbiased, that of unrelated features is nothing on average, though they outnumber examples.
     pairs = [(features(8, 64, seed=i), features(8, 64, seed=99 + i)) for i in range(60)]
     assert np.mean([linear_cka(x, y) for x, y in pairs]) > 0.7
     assert abs(np.mean([linear_cka(x, y, unbiased=True) for x, y in pairs])) < 0.05
 
 
-@pytest.mark.parametrize(
-    "pre_norm", [None, pytest.param("rms_norm", marks=pytest.mark.any_backend)]
-)
+@pytest.mark.parametrize("pre_norm", [pytest.param(None, marks=every_backend), "rms_norm"])
 def test_similarity_of_layers(pre_norm):
     model, x = random_vit(pre_norm=pre_norm), images((10, 16, 16, 3))
     names = ["pre_norm" if pre_norm else "patch_encoder", "block_0", "block_1"]
@@ -156,22 +142,21 @@ def test_similarity_of_layers(pre_norm):
     assert_close(pair, exact[2:, :2], 1e-5)
 
 
-@pytest.mark.any_backend
 def test_similarity_of_any_keras_model():
-    model = keras.Sequential(
-        [keras.Input((4, 4, 1)), keras.layers.Flatten(name="a"), keras.layers.Dense(3, name="b")]
-    )
+    a, b = keras.layers.Flatten(name="a"), keras.layers.Dense(3, name="b")
+    model = keras.Sequential([keras.Input((4, 4, 1)), a, b])
     found = layer_similarity(model, images((6, 4, 4, 1)), ["a", "b"], batch_size=6)
     assert found.shape == (2, 2) and found[0, 0] == pytest.approx(1)
-    with pytest.raises(ValueError, match=re.escape("Received: layers=[]; it has ['a', 'b']")):
-        layer_similarity(model, images((6, 4, 4, 1)))
-    with pytest.raises(ValueError, match=re.escape("Received: layers=['c']")):
-        layer_similarity(model, images((6, 4, 4, 1)), ["c"])
-    with pytest.raises(ValueError, match=r"at least 4 images in a batch. Received: 3 images"):
-        layer_similarity(model, images((3, 4, 4, 1)), ["a"])
+    for layers, count, message in (
+        ([], 6, "Received: layers=[]; it has ['a', 'b']"),
+        (["c"], 6, "Received: layers=['c']"),
+        (["a"], 3, "at least 4 images in a batch. Received: 3 images"),
+    ):
+        x = images((count, 4, 4, 1))
+        refuses(re.escape(message), layer_similarity, model, x, layers)
 
 
-@pytest.mark.parametrize("registers", [pytest.param(0, marks=pytest.mark.any_backend), 2])
+@pytest.mark.parametrize("registers", [0, pytest.param(2, marks=every_backend)])
 def test_norms_of_tokens(registers):
     model, x = random_vit(**WIDE, registers=registers), images((3, 8, 24, 3))
     block = keras.Model(model.input, model.get_layer("block_1").output)
@@ -184,7 +169,6 @@ def test_norms_of_tokens(registers):
     assert_close(token_norms(model, x, [1]).patches[0], found.patches[1], 1e-5)
 
 
-@pytest.mark.any_backend
 def test_outliers_are_long_compared_with_their_block():
     patches = np.ones((2, 1, 2, 3))
     patches[1] *= 100

@@ -8,6 +8,8 @@ from tests.data.pipeline_cases import class_folders, write_prepared
 from tests.recipes.snippets import snippets
 from tests.support import ROOT
 
+pytestmark = pytest.mark.any_backend
+
 PAGE = ROOT / "docs" / "data.md"
 
 
@@ -22,7 +24,6 @@ def prepared(folder, name, version, classes, **parts):
     write_prepared(folder, name, found, version, classes=classes)
 
 
-@pytest.mark.any_backend
 def test_the_snippets_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for package in ("tensorflow", "tensorflow_datasets"):
@@ -43,7 +44,6 @@ def test_the_snippets_of_the_page_run(tmp_path, monkeypatch):
     augment.AUGMENTATIONS.pop("spot")
 
 
-@pytest.mark.any_backend
 def test_the_page_has_every_crop():
     text = PAGE.read_text()
     assert [crop for crop in transform.CROPS if f'| `"{crop}"` |' not in text] == []

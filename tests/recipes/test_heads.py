@@ -37,18 +37,15 @@ def test_a_recipe_of_several_heads_has_what_each_alone_would_have():
     assert again == recipe and hash(again) == hash(recipe)
     assert "breed=softmax, age=squared" in str(recipe)
     assert recipe.for_problem(HEADS) is recipe
-    assert recipe.for_problem("regression").replace(num_classes=10) == digits.for_problem(
-        "regression"
-    )
+    alone = digits.for_problem("regression")
+    assert recipe.for_problem("regression").replace(num_classes=10) == alone
 
 
 def test_heads_that_a_recipe_has_not():
     recipe = recipes.digits().for_problem(HEADS)
+    other = r"heads of the recipe.*age, breed, tags\. Received: 'size'"
     wrong = [
-        (
-            {"loss_weights": {"size": 2}},
-            r"heads of the recipe.*age, breed, tags\. Received: 'size'",
-        ),
+        ({"loss_weights": {"size": 2}}, other),
         ({"loss_weights": 2}, r"a dict \{head: weight\}"),
         ({"loss_weights": {"age": -1}}, r"loss_weights\['age'\]"),
         ({"class_weights": {"age": (1.0, 2.0)}}, "Head 'age': class_weights need"),

@@ -7,31 +7,27 @@ import keras_vit
 from tests.recipes.snippets import mistakes, snippets
 from tests.support import ROOT
 
+pytestmark = pytest.mark.any_backend
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_name_and_argument_in_a_page_exists(page):
     assert [mistake for code in snippets(page) for mistake in mistakes(code)] == []
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "code, mistake",
-    [
+def test_mistakes_in_a_page_are_found():
+    for code, mistake in (
         ("keras_vit.data.lod('digits')", "no attribute 'lod'"),
         ("keras_vit.data.load('digits', recipes=recipe)", "argument 'recipes'"),
         ("recipe.scale(batch=3)", "argument 'batch'"),
         ("recipe.scaled(3)", "no attribute 'scaled'"),
         ("training.fit(model, train)", "argument: 'output'"),
-    ],
-)
-def test_mistakes_in_a_page_are_found(code, mistake):
-    assert mistake in " ".join(mistakes(code))
+    ):
+        assert mistake in " ".join(mistakes(code))
 
 
-@pytest.mark.any_backend
 def test_the_recipe_of_the_page_trains_and_is_evaluated(tmp_path, monkeypatch, capsys):
     """With noise for CIFAR-100, few updates, and a small model without published weights."""
     finetune, build = keras_vit.recipes.finetune, keras_vit.ViT_B16
@@ -45,9 +41,8 @@ def test_the_recipe_of_the_page_trains_and_is_evaluated(tmp_path, monkeypatch, c
         return open_source((part, part), *options)
 
     def short(*args, **kwargs):
-        return finetune(*args, **kwargs).replace(
-            image_size=32, batch_size=8, steps=32, warmup_steps=0, examples=128
-        )
+        small = {"image_size": 32, "batch_size": 8, "steps": 32, "warmup_steps": 0}
+        return finetune(*args, **kwargs).replace(**small, examples=128)
 
     def small(weights, **options):
         assert weights in {row.name for row in keras_vit.weights.checkpoints()}

@@ -48,10 +48,7 @@ def test_pre_training_is_table_3():
         assert recipe.image_size == (224, 224)
         assert recipe.clip_norm == (1.0 if dataset == "imagenet" else None)
         assert recipe.loss == "sigmoid" and recipe.decayed == ("kernel",)
-
-
-def test_pre_training_on_imagenet21k_is_the_authors_answer():
-    """Issue 2 of google-research/vision_transformer."""
+    # On ImageNet-21k by issue 2 of google-research/vision_transformer.
     recipe = recipes.pretrain("B/16", "imagenet21k")
     assert recipe.end_learning_rate == 1e-5
     assert recipe.head_bias == -10 and recipe.representation_size == 768
@@ -85,7 +82,9 @@ def test_the_headline_models_have_their_resolution_and_average():
     assert recipes.finetune("cifar10", "H/14").image_size == (378, 378)  # a multiple of 14
 
 
-def test_fine_tuning_of_the_first_codebase():
+def test_fine_tuning_of_the_first_codebase_and_of_augreg():
+    recipe = recipes.finetune("pets", source="augreg")
+    assert (recipe.learning_rate, recipe.steps, recipe.warmup_steps) == (0.03, 500, 100)
     recipe = recipes.finetune("cifar10", "B/16", source="vit_jax")
     assert (recipe.learning_rate, recipe.steps, recipe.warmup_steps) == (0.01, 10_000, 500)
     assert recipe.train_split == "train[:98%]" and recipe.examples == 49_000
@@ -95,11 +94,6 @@ def test_fine_tuning_of_the_first_codebase():
     assert recipe.train.crop == "inception" and recipe.train.area == (0.05, 1.0)
     assert recipe.train.library == "tensorflow"
     assert recipe.train.flip and recipe.eval.crop == "squash"
-
-
-def test_fine_tuning_of_augreg():
-    recipe = recipes.finetune("pets", source="augreg")
-    assert (recipe.learning_rate, recipe.steps, recipe.warmup_steps) == (0.03, 500, 100)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +126,10 @@ def test_the_augreg_grid_is_the_authors():
     grid = recipes.augreg_grid("B/16", "imagenet2012")
     assert len({recipe.name for recipe in grid}) == len(grid) == 28
     levels = {r.name.split("-")[4]: (r.mixup, r.train.randaugment) for r in grid}
-    assert levels == {
-        "none": (0.0, None),
-        "light1": (0.0, (2, 0)),
-        "light2": (0.2, (2, 10)),
-        "medium1": (0.2, (2, 15)),
-        "medium2": (0.5, (2, 15)),
-        "strong1": (0.5, (2, 20)),
-        "strong2": (0.8, (2, 20)),
-    }
+    expected = {"none": (0.0, None), "light1": (0.0, (2, 0)), "light2": (0.2, (2, 10))}
+    expected |= {"medium1": (0.2, (2, 15)), "medium2": (0.5, (2, 15))}
+    expected |= {"strong1": (0.5, (2, 20)), "strong2": (0.8, (2, 20))}
+    assert levels == expected
     assert {(r.weight_decay, r.dropout, r.stochastic_depth) for r in grid} == {
         (decay, p, p) for decay in (0.1, 0.03) for p in (0.0, 0.1)
     }
@@ -197,17 +186,14 @@ def test_vtab_and_few_shot():
     assert not recipe.train.is_random and recipes.finetune("vtab/dtd") == recipes.vtab("dtd")
     assert recipes.vtab("dtd").train == Transform(384, "squash_random", resize_small=410, flip=True)
     assert recipes.vtab("dtd", "H/14").image_size == (378, 378)
-
-
-def test_few_shot_is_big_visions():
+    # It is big_vision's.
     protocol = recipes.fewshot()
     assert (protocol.shots, protocol.seeds, protocol.l2) == ((1, 5, 10, 25), (0, 1, 2), 2.0**10)
     assert (protocol.constant, protocol.epsilon, protocol.features) == (100.0, 1e-5, "pre_logits")
     # resize(256)|central_crop(224): squashed, whole grey levels, the middle.
     wide = np.random.default_rng(0).integers(0, 256, (300, 600, 3), np.uint8)
-    ours = data.preprocess(
-        [wide], preprocessing=protocol.preprocessing, image_size=protocol.image_size
-    )[0]
+    how = {"preprocessing": protocol.preprocessing, "image_size": protocol.image_size}
+    (ours,) = data.preprocess([wide], **how)
     squashed = apply(Transform(256, library="tensorflow_uint8"), wide) / 127.5 - 1
     np.testing.assert_allclose(ours, squashed[16:240, 16:240], atol=1e-6)
 
@@ -228,18 +214,13 @@ def test_masked_autoencoders_are_the_authors():
     assert (recipe.batch_size, recipe.beta1, recipe.beta2) == (4096, 0.9, 0.95)
     assert (recipe.epochs, recipe.learning_rate) == (800, pytest.approx(2.4e-3))
     assert recipe.warmup_steps == round(40 * recipe.steps / 800) and recipe.weight_decay == 0.05
-    assert (recipe.train.area, recipe.train.flip, recipe.train.randaugment) == (
-        (0.2, 1),
-        True,
-        None,
-    )
+    train = recipe.train
+    assert (train.area, train.flip, train.randaugment) == ((0.2, 1), True, None)
     assert (recipe.loss, recipe.make_loss(), recipe.metrics()) == ("own", None, [])
     assert recipes.mae_pretrain("B/16", 1600).warmup_steps == recipe.warmup_steps
-    for variant, *row in (
-        ("B/16", 100, 2e-3, 0.65, 0.1),
-        ("L/16", 50, 4e-3, 0.75, 0.2),
-        ("H/14", 50, 4e-3, 0.75, 0.3),
-    ):
+    tables = {"B/16": (100, 2e-3, 0.65, 0.1), "L/16": (50, 4e-3, 0.75, 0.2)}
+    tables["H/14"] = (50, 4e-3, 0.75, 0.3)
+    for variant, row in tables.items():
         tuned = recipes.mae_finetune(variant)
         found = tuned.epochs, tuned.learning_rate, tuned.layer_decay, tuned.stochastic_depth
         assert found == (row[0], pytest.approx(row[1]), *row[2:])

@@ -9,7 +9,9 @@ import pytest
 
 import keras_vit
 from keras_vit import recipes, training
-from tests.support import images, tiny_vit, to_numpy
+from tests.support import every_backend, images, refuses, tiny_vit, to_numpy
+
+pytestmark = pytest.mark.any_backend
 
 
 def data(classes=3, examples=8):
@@ -17,7 +19,7 @@ def data(classes=3, examples=8):
     return images((examples, 16, 16, 3)), np.eye(classes, dtype="float32")[labels], labels
 
 
-@pytest.mark.parametrize("name", ["adam", pytest.param("sgdm", marks=pytest.mark.any_backend)])
+@pytest.mark.parametrize("name", [pytest.param("adam", marks=every_backend), "sgdm"])
 def test_a_recipe_compiles_and_trains(name):
     """One-hot labels in training and integers in evaluation, with every option at once."""
     source = recipes.pretrain("B/16") if name == "adam" else recipes.finetune("imagenet", "L/16")
@@ -27,21 +29,15 @@ def test_a_recipe_compiles_and_trains(name):
     model = recipe.compile(tiny_vit(depth=1))
     assert model.optimizer.get_config()["gradient_accumulation_steps"] == 2
     x, one_hot, labels = data()
-    history = model.fit(
-        x,
-        one_hot,
-        batch_size=recipe.micro_batch_size,
-        epochs=recipe.steps,
-        validation_data=(x, labels),
-        validation_batch_size=4,
-        callbacks=recipe.callbacks(),
-        verbose=0,
-    ).history
+    options = {"batch_size": recipe.micro_batch_size, "epochs": recipe.steps, "verbose": 0}
+    options |= {"validation_data": (x, labels), "validation_batch_size": 4}
+    history = model.fit(x, one_hot, callbacks=recipe.callbacks(), **options).history
     assert int(model.optimizer.iterations) == recipe.steps
     assert history["loss"][-1] < history["loss"][0]
     assert {"val_loss", "val_accuracy", "val_top_5_accuracy"} <= set(history)
 
 
+@every_backend
 def test_the_parts_are_those_of_the_authors():
     recipe = recipes.finetune("imagenet", "H/14")
     optimizer = recipe.make_optimizer().get_config()
@@ -61,7 +57,6 @@ def test_the_parts_are_those_of_the_authors():
     assert recipe.callbacks() and not recipes.digits().callbacks()
 
 
-@pytest.mark.any_backend
 def test_the_options_of_the_model_are_taken_by_the_builders():
     recipe = recipes.better_plain().replace(image_size=32, num_classes=5, dropout=0.2)
     model = keras_vit.ViT_Ti16(**recipe.model_options(), depth=1)
@@ -85,27 +80,21 @@ def kinds():
     return found.values()
 
 
-@pytest.mark.any_backend
 def test_every_recipe_has_only_arguments_that_its_model_takes():
-    taken = {
-        True: {*inspect.signature(keras_vit.BiT).parameters, *fields_of(keras_vit.BiTVariant)},
-        False: {
-            *inspect.signature(keras_vit.VisionTransformer).parameters,
-            *fields_of(keras_vit.Variant),
-        },
-    }
+    of_vit = taken_by(keras_vit.VisionTransformer, keras_vit.Variant)
+    of_bit = taken_by(keras_vit.BiT, keras_vit.BiTVariant)
     for recipe in recipes.all_recipes():
         options = set(recipe.model_options())
-        assert options <= taken[recipe.is_bit]
+        assert options <= (of_bit if recipe.is_bit else of_vit)
         if recipe.variant is None and not recipe.architecture:  # for any model
-            assert options <= taken[True] & taken[False]
+            assert options <= of_bit & of_vit
 
 
-def fields_of(cls):
-    return {field.name for field in dataclasses.fields(cls)}
+def taken_by(model, variant):
+    fields = {field.name for field in dataclasses.fields(variant)}
+    return fields | {*inspect.signature(model).parameters}
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("recipe", kinds(), ids=lambda recipe: recipe.name)
 def test_models_can_be_built_of_every_kind_of_recipe(recipe):
     """With fewer blocks and classes, and of every family that a recipe without variant is for."""
@@ -125,22 +114,16 @@ def test_models_can_be_built_of_every_kind_of_recipe(recipe):
         assert model.output_shape == (None, 3) and model.image_size == small.image_size
 
 
-@pytest.mark.any_backend
-def test_a_bit_takes_the_head_bias():
+def test_a_bit_takes_the_head_bias_and_what_is_no_model_is_named():
     recipe = recipes.bit_pretrain("R50x1").replace(num_classes=3, image_size=32)
     model = keras_vit.BiT(**recipe.model_options(), blocks=(1,))
     model = keras_vit.BiT.from_config(model.get_config())
     logits = to_numpy(recipe.compile(model)(images((1, 32, 32, 3))))
     np.testing.assert_allclose(logits, -10.0)  # the kernel is zero
+    no_model = r"must be a keras.Model. Received: model='B/16'"
+    refuses(no_model, recipes.digits().compile, "B/16", error=TypeError)
 
 
-@pytest.mark.any_backend
-def test_what_is_no_model_is_named():
-    with pytest.raises(TypeError, match=r"must be a keras.Model. Received: model='B/16'"):
-        recipes.digits().compile("B/16")
-
-
-@pytest.mark.any_backend
 def test_layer_decay_counts_frozen_blocks():
     model = tiny_vit(depth=2)
     for name in ("block_0", "block_1", "patch_encoder"):
@@ -151,7 +134,6 @@ def test_layer_decay_counts_frozen_blocks():
     assert set(optimizer.layer_rates) == {1.0}
 
 
-@pytest.mark.any_backend
 def test_a_saved_model_trains_on_with_the_recipes_optimizer(tmp_path):
     recipe = recipes.digits().scale(batch_size=8, steps=4)
     model = recipe.compile(tiny_vit(depth=1))
@@ -159,14 +141,11 @@ def test_a_saved_model_trains_on_with_the_recipes_optimizer(tmp_path):
     model.fit(x, one_hot, batch_size=8, shuffle=False, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    rest = [
-        m.fit(x, one_hot, batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"]
-        for m in (model, again)
-    ]
+    options = {"batch_size": 8, "epochs": 2, "shuffle": False, "verbose": 0}
+    rest = [m.fit(x, one_hot, **options).history["loss"] for m in (model, again)]
     np.testing.assert_allclose(rest[0], rest[1], rtol=1e-5)
 
 
-@pytest.mark.any_backend
 def test_own_choices_go_before_the_recipes():
     model = recipes.digits().compile(tiny_vit(depth=1), loss="mse", metrics=[])
     assert model.loss == "mse"

@@ -94,15 +94,8 @@ def build(accumulate=None, seeded=True, loss="SparseCategoricalCrossentropy", **
     ]
     model = keras.Sequential(layers)
     schedule = keras.optimizers.schedules.CosineDecay(0.05, 30)
-    optimizer = training.AdamW(
-        schedule,
-        weight_decay=0.01,
-        global_clipnorm=1.0,
-        use_ema=True,
-        ema_momentum=0.9,
-        gradient_accumulation_steps=accumulate,
-        **options,
-    )
+    options |= {"weight_decay": 0.01, "global_clipnorm": 1.0, "use_ema": True, "ema_momentum": 0.9}
+    optimizer = training.AdamW(schedule, gradient_accumulation_steps=accumulate, **options)
     model.compile(optimizer, getattr(keras.losses, loss)(from_logits=True), metrics=["accuracy"])
     optimizer.build(model.trainable_variables)
     return model
@@ -155,14 +148,13 @@ class StopsAt(keras.callbacks.Callback):
 
 
 def read_log(output, kind):
+    """The records of a kind, without what differs from one run to the next: times."""
     lines = (pathlib.Path(output) / "log.jsonl").read_text().splitlines()
-    records = map(json.loads, lines)
-    return [without_times(record) for record in records if record["kind"] == kind]
-
-
-def without_times(record):
-    timed = ("time", "images_per_second")
-    return {name: value for name, value in record.items() if name not in timed}
+    records = [json.loads(line) for line in lines]
+    for record in records:
+        for timed in ("time", "images_per_second"):
+            record.pop(timed, None)
+    return [record for record in records if record["kind"] == kind]
 
 
 class Slow(keras.callbacks.Callback):

@@ -11,12 +11,8 @@ PARTS, UPDATES, SIZE = 3, 4, 2
 
 
 def linear_model():
-    layers = [
-        keras.Input((5,)),
-        keras.layers.Dense(4, name="norm"),
-        keras.layers.Dense(3, name="head"),
-    ]
-    model = keras.Sequential(layers)
+    dense = keras.layers.Dense
+    model = keras.Sequential([keras.Input((5,)), dense(4, name="norm"), dense(3, name="head")])
     rng = np.random.default_rng(0)
     for v in model.variables:
         v.assign(rng.normal(size=v.shape))
@@ -30,25 +26,13 @@ def data(examples):
 
 def run(make, batch_size, parts, epochs=1, examples=PARTS * UPDATES * SIZE):
     model = linear_model()
-    optimizer = make(
-        WarmupCosine(0.5, UPDATES, 2),
-        weight_decay=0.1,
-        global_clipnorm=0.1,
-        use_ema=True,
-        ema_momentum=0.5,
-        gradient_accumulation_steps=parts,
-    )
+    options = {"weight_decay": 0.1, "global_clipnorm": 0.1, "use_ema": True, "ema_momentum": 0.5}
+    schedule = WarmupCosine(0.5, UPDATES, 2)
+    optimizer = make(schedule, gradient_accumulation_steps=parts, **options)
     model.compile(optimizer, SoftmaxLoss())
     (images, labels), keep = data(examples), Keep()
-    model.fit(
-        images,
-        labels,
-        batch_size=batch_size,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-        callbacks=[keep, EvaluateAverages()],
-    )
+    options = {"shuffle": False, "verbose": 0, "callbacks": [keep, EvaluateAverages()]}
+    model.fit(images, labels, batch_size=batch_size, epochs=epochs, **options)
     return model, keep.weights
 
 
@@ -65,9 +49,8 @@ def test_parts_of_a_batch_equal_the_batch(make):
     whole, weights = run(make, PARTS * SIZE, None)
     parts, weights_of_parts = run(make, SIZE, PARTS)
     assert int(parts.optimizer.iterations) == UPDATES
-    for one, other in zip(weights.values(), weights_of_parts.values()):
-        assert_close(other, one, 3e-6)
-    for one, other in zip(whole.variables, parts.variables):  # the averages
+    averages = zip(whole.variables, parts.variables)
+    for one, other in [*zip(weights.values(), weights_of_parts.values()), *averages]:
         assert_close(other, one, 3e-6)
 
 

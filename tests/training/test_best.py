@@ -10,10 +10,10 @@ import pytest
 
 from keras_vit import training
 from tests.processes import finish
-from tests.support import assert_same, killed_after
+from tests.support import assert_same, killed_after, refuses
 from tests.training import resume_case as case
 from tests.training.resume_case import StopsAt
-from tests.training.test_kill import start, stop_at
+from tests.training.test_kill import final, start, stop_at
 from tests.training.test_resume import assert_equal_runs
 
 
@@ -25,9 +25,8 @@ class Remembers(keras.callbacks.Callback):
         self.own, self.averages = [], []
 
     def on_epoch_end(self, epoch, logs=None):
-        optimizer = self.model.optimizer
-        for found, of in ((self.own, self.model.weights), (self.averages, optimizer.averages)):
-            found.append([np.array(keras.ops.convert_to_numpy(v)) for v in of])
+        self.own.append(case.values(self.model, self.model.weights))
+        self.averages.append(case.values(self.model, self.model.optimizer.averages))
 
 
 def callbacks(patience=None, ema=True):
@@ -102,9 +101,7 @@ def test_a_run_that_is_killed_stops_as_early(tmp_path):
     process.communicate()
     printed, code = finish(start(tmp_path / "b", PATIENCE="1"))
     assert code == 0 and "continuing after update" in printed, printed
-    with np.load(tmp_path / "b" / "final.npz") as file:
-        for name, value in zip(file.files, expected, strict=True):
-            np.testing.assert_array_equal(file[name], value)
+    assert_same(final(tmp_path / "b"), expected)
 
 
 def test_of_equal_figures_the_lower_loss_is_better_and_nan_never(tmp_path):
@@ -129,10 +126,8 @@ def test_what_it_cannot_do_is_refused(tmp_path):
         case.run(tmp_path, callbacks=callbacks(), validation=None)
     with pytest.raises(ValueError, match=r"no figure 'val_precision'.*val_accuracy, val_loss"):
         case.run(tmp_path, callbacks=[training.BestWeights("val_precision")])
-    with pytest.raises(ValueError, match="patience must be a positive integer"):
-        training.BestWeights(patience=0)
-    with pytest.raises(ValueError, match=r"must tell whether.*Received: monitor='val_speed'"):
-        training.BestWeights("val_speed")
+    refuses("patience must be a positive integer", training.BestWeights, patience=0)
+    refuses(r"must tell whether.*Received: monitor='val_speed'", training.BestWeights, "val_speed")
     assert training.BestWeights("val_speed", mode="max").mode == "max"
     modes = {"val_loss": "min", "val_mean_absolute_error": "min", "val_top_5_accuracy": "max"}
     modes |= {"val_mean_average_precision": "max"}
@@ -143,8 +138,7 @@ def test_of_an_ended_run_no_checkpoint_is_needed(tmp_path, monkeypatch):
     """Killed at any moment of the cleaning up, the run is known as one that has ended."""
     with pytest.raises(RuntimeError):
         case.run(tmp_path, callbacks=[StopsAt("on_train_batch_end", 3)])
-    with pytest.raises(ValueError, match=r"has not ended.*step-0000000002\.npz; continue"):
-        training.remove_checkpoints(tmp_path)
+    refuses(r"has not ended.*step-0000000002\.npz; continue", training.remove_checkpoints, tmp_path)
     history, values = case.run(tmp_path, keep=3)
     known = False
     for calls in range(9):
@@ -164,8 +158,7 @@ def test_of_an_ended_run_no_checkpoint_is_needed(tmp_path, monkeypatch):
     assert known and not (tmp_path / "checkpoints").exists()
     training.remove_checkpoints(tmp_path)  # once more is no error
     assert json.loads((tmp_path / "run.json").read_text())["finished"]
-    with pytest.raises(ValueError, match="steps: 13 there, 14 here"):
-        case.run(tmp_path, steps=14)
+    refuses("steps: 13 there, 14 here", case.run, tmp_path, steps=14)
 
 
 def test_a_run_that_reaches_its_last_epoch_was_not_stopped_early():

@@ -153,16 +153,12 @@ def test_training_with_everything():
     assert training.enable_lora(student, 2, train=("head*", "patch_encoder")).frozen
     teacher = small_teacher(16, 10, activation="softmax")
     wanted = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.2, 0.2))
-    model = distiller(
-        student, teacher, False, from_logits=False, teacher_preprocessing=wanted, hard=False
-    )
-    model.compile(
-        training.AdamW(
-            3e-3, layer_decay=0.9, use_ema=True, ema_momentum=0.9, gradient_accumulation_steps=2
-        ),
-        training.SoftmaxLoss(label_smoothing=0.1),
-        [training.Accuracy(name="accuracy")],
-    )
+    options = {"from_logits": False, "teacher_preprocessing": wanted, "hard": False}
+    model = distiller(student, teacher, False, **options)
+    options = {"layer_decay": 0.9, "use_ema": True, "ema_momentum": 0.9}
+    optimizer = training.AdamW(3e-3, gradient_accumulation_steps=2, **options)
+    loss = training.SoftmaxLoss(label_smoothing=0.1)
+    model.compile(optimizer, loss, [training.Accuracy(name="accuracy")])
     mixed = 0.7 * np.eye(10)[y] + 0.3 * np.eye(10)[y[::-1]]
     options = {"batch_size": 32, "verbose": 0, "callbacks": [training.EvaluateAverages()]}
     losses = model.fit(x, mixed, epochs=5, **options).history

@@ -121,23 +121,19 @@ def test_kill_9(tmp_path, undisturbed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_kill_9_many_times(tmp_path, undisturbed, seed):
-    kill_at_random(tmp_path, undisturbed, 20, seed)
-
-
-def kill_at_random(output, undisturbed, times, seed):
-    """Kills after random batches and waits, while it trains, writes checkpoints or starts."""
+    """After random batches and waits, while it trains, writes checkpoints or starts."""
     rng = random.Random(seed)
-    for _ in range(times):
-        process = start(output, rng.choice([0, 0.01]))
+    for _ in range(20):
+        process = start(tmp_path, rng.choice([0, 0.01]))
         stop_at(process, rng.randint(0, 3))
         try:
             process.wait(rng.uniform(0, 0.1))
         except subprocess.TimeoutExpired:
             process.kill()
         process.communicate()
-        if (output / "final.npz").exists():
+        if (tmp_path / "final.npz").exists():
             break
-    assert_finishes_equal(output, undisturbed)
+    assert_finishes_equal(tmp_path, undisturbed)
 
 
 @pytest.mark.slow  # `test_checkpoint` has the same within one process
@@ -149,7 +145,7 @@ def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(tmp_path, un
 
 
 @pytest.mark.any_backend
-def test_a_signal_within_a_print(capfd):
+def test_a_signal_within_a_print_and_handlers_that_come_back(capfd):
     """Python's buffer cannot be entered twice: the message of the handler goes past it."""
     with capfd.disabled(), open(os.devnull, "w") as nowhere:
         before, sys.stdout = sys.stdout, nowhere
@@ -164,10 +160,6 @@ def test_a_signal_within_a_print(capfd):
                 assert signals.asked == signal.SIGINT
         finally:
             sys.stdout = before
-
-
-@pytest.mark.any_backend
-def test_the_handlers_come_back(capfd):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with Signals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -30,13 +30,15 @@ def test_the_lines_have_what_one_wants_to_know(logged):
     assert last["learning_rate"] == pytest.approx(rate, rel=1e-5)
 
 
-def test_the_table_holds_the_history(logged):
+def test_the_table_holds_the_history_and_the_curves_are_drawn(logged):
+    pytest.importorskip("matplotlib")
     output, history = logged
-    with (output / "history.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader((output / "history.csv").open()))
     for name, column in history.items():
         assert [float(row[name]) for row in rows] == column
     assert history["epoch"] == [0, 1] and history["step"] == [5, 10]
+    assert (output / "history.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(output.glob("*.partial*"))
 
 
 def test_the_screen_shows_one_line_for_each_record(tmp_path, capsys):
@@ -45,13 +47,6 @@ def test_the_screen_shows_one_line_for_each_record(tmp_path, capsys):
     assert len(lines) == 3 and "\x1b" not in "".join(lines)
     assert lines[0].startswith("epoch 1/1  update 2/4  ") and "learning_rate 0.04945" in lines[0]
     assert lines[2].startswith("epoch 1/1  ended")
-
-
-def test_the_curves_are_drawn(logged):
-    pytest.importorskip("matplotlib")
-    output, _ = logged
-    assert (output / "history.png").read_bytes().startswith(b"\x89PNG")
-    assert not list(output.glob("*.partial*"))
 
 
 @pytest.mark.any_backend
@@ -75,9 +70,7 @@ def test_with_accumulation_updates_are_counted(tmp_path):
     records = case.read_log(tmp_path, "step")
     assert [record["step"] for record in records] == [2, 2, 4, 5]
     assert history["step"] == [2, 5] and history["epoch"] == [0, 1]
-    assert [path.name for path in sorted((tmp_path / "checkpoints").iterdir())][-1] == (
-        "step-0000000010.npz"
-    )
+    assert max((tmp_path / "checkpoints").iterdir()).name == "step-0000000010.npz"
 
 
 def test_a_terminal_shows_a_bar(tmp_path, capsys, monkeypatch):

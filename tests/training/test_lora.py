@@ -50,9 +50,7 @@ def test_it_adapts_attention_and_mlp_and_trains_the_head():
     # Width 8, two heads of 4, MLP 32: query, key and value; out; the MLP; the head.
     block = 3 * (8 * 2 * 2 + 2 * 4) + (2 * 4 * 2 + 2 * 8) + (8 * 2 + 2 * 32) + (32 * 2 + 2 * 8)
     assert summary.trainable == 2 * block + 8 * 3 + 3
-
-
-def test_the_gate_is_adapted_and_both_heads_are_trained():
+    # The gate is adapted, and both heads are trained.
     model = randomize(tiny_vit(depth=1, mlp="swiglu", rotary="mixed", distillation=True))
     training.enable_lora(model, 2)
     assert set(adapted_layers(model)) == {f"block_0/{name}" for name in DENSE | {"mlp/gate"}}
@@ -64,9 +62,8 @@ def test_the_gate_is_adapted_and_both_heads_are_trained():
 def test_patterns_and_what_else_is_trained():
     model = tiny_vit()
     training.enable_lora(model, 1, patterns="block_*/attention/[qv]*", train=("norm", "bias"))
-    assert set(adapted_layers(model)) == {
-        f"block_{i}/attention/{name}" for i in (0, 1) for name in ("query", "value")
-    }
+    places = {f"block_{i}/attention/{name}" for i in (0, 1) for name in ("query", "value")}
+    assert set(adapted_layers(model)) == places
     others = {"norm/gamma", "norm/beta", "head/bias", "block_1/attention/key/bias"}
     assert others <= {*trained(model)}
     assert not any(path.endswith("/kernel") for path in trained(model))
@@ -125,7 +122,7 @@ def test_a_saved_model_opens_with_its_adaptation(tmp_path):
     assert_close(loaded(images()), model(images()), 1e-5)
 
 
-def test_the_parts_go_through_a_file(tmp_path):
+def test_the_parts_and_the_sum_go_through_a_file(tmp_path):
     model, _ = adapted(alpha=3.0)
     training.save_lora(model, tmp_path / "lora.npz")
     base = tiny_vit(depth=1)
@@ -136,6 +133,11 @@ def test_the_parts_go_through_a_file(tmp_path):
         training.load_lora(each, tmp_path / "lora.npz")
         assert_close(each(images()), model(images()), 1e-6)
         assert trained(each) == trained(model)
+    # Weights with their adaptation load into a model without.
+    plain = tiny_vit(depth=1)
+    model.save_weights(tmp_path / "model.weights.h5")
+    plain.load_weights(tmp_path / "model.weights.h5")
+    assert_close(plain(images()), model(images()), 1e-6)
 
 
 def test_the_parts_say_how_images_are_prepared_and_outputs_are_read(tmp_path):
@@ -163,39 +165,23 @@ def user_model():
     return keras.Model(network.input, keras.layers.Dense(3, name="logits")(normal))
 
 
-def trained_user_model():
-    model = user_model()
+def test_a_model_of_the_user_s_with_the_moving_averages_of_a_head(tmp_path):
+    model, other = user_model(), user_model()
     training.enable_lora(model, 2, alpha=3.0)
     model.compile(keras.optimizers.SGD(0.1), LOSS)
     model.fit(images(), np.arange(4) % 3, epochs=2, verbose=0)
-    return model
-
-
-def test_the_parts_have_the_moving_averages_of_a_head(tmp_path):
-    model, other = trained_user_model(), user_model()
     before = trained(model)
     training.save_lora(model, tmp_path / "lora.npz")
     assert trained(model) == before
     training.load_lora(other, tmp_path / "lora.npz")
     assert_close(other(images()), model(images()), 1e-6)
-    assert [v.name for v in other.trainable_variables] == [
-        v.name for v in model.trainable_variables
-    ]
-
-
-def test_a_model_of_keras_s_class_opens_with_the_sum(tmp_path):
-    model = trained_user_model()
+    names = [[v.name for v in each.trainable_variables] for each in (other, model)]
+    assert names[0] == names[1]
+    # A model of Keras's class opens with the sum.
     model.save(tmp_path / "model.keras")
     opened = keras.saving.load_model(tmp_path / "model.keras", compile=False)
     assert not adapted_layers(opened)
     assert_close(opened(images()), model(images()), 1e-5)
-
-
-def test_weights_with_their_adaptation_load_into_a_model_without(tmp_path):
-    model, plain = adapted(alpha=3.0)[0], tiny_vit(depth=1)
-    model.save_weights(tmp_path / "model.weights.h5")
-    plain.load_weights(tmp_path / "model.weights.h5")
-    assert_close(plain(images()), model(images()), 1e-6)
 
 
 def test_wrong_calls_leave_the_model_as_it_is(tmp_path):

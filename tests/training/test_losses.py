@@ -32,11 +32,14 @@ def softmax_xent(labels, logits):
     return np.mean(-np.sum(labels * log_p, axis=-1))
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-13)])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize(
+BOTH = pytest.mark.parametrize(
     "make, formula", [(SigmoidLoss, sigmoid_xent), (SoftmaxLoss, softmax_xent)]
 )
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-13)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@BOTH
 def test_losses_equal_their_formulas(make, formula, smoothing, dtype, tolerance):
     logits, mixed, integers = case(dtype)
     with precision(dtype):
@@ -50,9 +53,7 @@ def test_losses_equal_their_formulas(make, formula, smoothing, dtype, tolerance)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize(
-    "make, formula", [(SigmoidLoss, sigmoid_xent), (SoftmaxLoss, softmax_xent)]
-)
+@BOTH
 def test_weights_of_classes(make, formula, smoothing):
     """Of a mixed label each part has the loss of its class, times the weight of that."""
     logits, mixed, integers = case()
@@ -101,14 +102,11 @@ def test_extreme_logits_have_a_finite_loss(make):
     assert np.isfinite(float(make()(np.array([1]), logits)))
 
 
-def test_half_precision_is_summed_in_float32():
+def test_half_precision_is_summed_in_float32_and_tokens_have_a_loss_each():
     logits, _, integers = case()
     half = keras.ops.cast(logits, "bfloat16")
     expected = softmax_xent(np.eye(CLASSES)[integers], to_numpy(half).astype("float64"))
     assert float(SoftmaxLoss()(integers, half)) == pytest.approx(expected, rel=1e-6)
-
-
-def test_tokens_have_a_loss_each():
     logits = np.zeros((2, 3, CLASSES), "float32")
     labels = np.zeros((2, 3), "int32")
     assert float(SoftmaxLoss()(labels, logits)) == pytest.approx(np.log(CLASSES), rel=1e-6)
@@ -158,15 +156,13 @@ def test_accuracy_takes_labels_of_both_kinds_in_turns():
     assert top_2.name == "top_2_accuracy"
 
 
-def test_accuracy_of_a_single_logit():
+def test_accuracy_of_a_single_logit_and_of_tokens():
     logits = np.array([[2.0], [-1.0], [3.0], [-2.0]], "float32")
     for labels in ([1, 0, 0, 0], [[1], [0], [0], [0]], [0.9, 0.1, 0.2, 0.4], [[0.6]] + 3 * [[0.4]]):
         accuracy = Accuracy()
         accuracy.update_state(np.array(labels), logits)
         assert float(accuracy.result()) == 0.75
-
-
-def test_accuracy_of_tokens_takes_weights_of_images():
+    # Weights of images count for each of their tokens.
     accuracy, labels = Accuracy(), np.array([[0, 0], [1, 1]])
     accuracy.update_state(labels, np.eye(3, dtype="float32")[0 * labels], sample_weight=[3.0, 1.0])
     assert float(accuracy.result()) == 0.75
@@ -192,21 +188,18 @@ def classifier(loss):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "labels, message",
-    [
+def test_labels_without_a_class_are_refused():
+    x, model = np.zeros((2, 2)), classifier(SoftmaxLoss())
+    for labels, message in (
         ([0, 3], "from 0 to 2.*Received: .*3"),
         ([-1, 2], "from 0 to 2.*Received: .*-1"),
         ([0.0, 2.5], r"from 0 to 2.*Received: .*2\.5"),
         ([[2.5], [0.0]], r"Received: .*2\.5"),
         (np.eye(8)[:2], "from 0 to 2.*Received: 8 classes"),
-    ],
-)
-def test_labels_without_a_class_are_refused(labels, message):
-    batch = (np.zeros((2, 2)), np.array(labels))
-    refuses(message, check_labels, classifier(SoftmaxLoss()), batch)
-    check_labels(classifier("mse"), (batch[0], 5 * np.eye(3)[:2]))
-    check_labels(classifier(SoftmaxLoss()), (batch[0], np.eye(3)[:2]))
+    ):
+        refuses(message, check_labels, model, (x, np.array(labels)))
+    check_labels(classifier("mse"), (x, 5 * np.eye(3)[:2]))
+    check_labels(model, (x, np.eye(3)[:2]))
 
 
 @pytest.mark.any_backend

@@ -92,10 +92,6 @@ def test_the_loss_is_that_of_the_corrupted_patches(target):
         assert logs["accuracy"] == pytest.approx((p.argmax(axis=-1) == t).mean())
 
 
-def test_a_fresh_model_knows_nothing_of_the_colours():
-    assert masked().evaluate(images(), verbose=0)[0] == pytest.approx(np.log(512), rel=1e-5)
-
-
 def test_training_on_digits():
     x = data.load("digits").train_images[:512].astype("float32")
     x = x / x.max() * 2 - 1
@@ -131,6 +127,8 @@ def test_mixed_bfloat16_sees_the_exact_colours():
 
 
 def test_the_classifier_has_weights_and_options_of_its_own():
+    fresh = masked().evaluate(images(), verbose=0)[0]
+    assert fresh == pytest.approx(np.log(512), rel=1e-5), "it knows nothing of the colours"
     source = masked(encoder=randomize(tiny_vit()))
     model = source.classifier(5, pool="mean", dropout=0.2, name="tuned")
     assert (model.name, model.variant.pool, model.num_classes) == ("tuned", "mean", 5)
@@ -155,7 +153,7 @@ def test_a_saved_model_goes_on(tmp_path):
     assert int(loaded.optimizer.iterations) == 2
 
 
-def test_encoders_that_cannot_be_pre_trained():
+def test_encoders_and_arguments_that_cannot_be():
     hybrid = keras_vit.R_ViT_Ti16(image_size=32, num_classes=0, depth=1)
     for encoder, error, message in (
         (hybrid, ValueError, "plain ViT.*'r_vit_ti16', a hybrid"),
@@ -164,9 +162,6 @@ def test_encoders_that_cannot_be_pre_trained():
         (tiny_vit(image_size=8), ValueError, "at least two patches"),
     ):
         refuses(message, training.MaskedPatchModel, encoder, error=error)
-
-
-def test_wrong_arguments():
     for options, message in (
         ({"target": "colour"}, "Unknown target.*'colour'.*mean_color"),
         ({"corrupted": 0}, "share in .*corrupted=0"),
@@ -207,9 +202,7 @@ def test_the_colours_of_black_white_and_red():
         x = np.tile(pure[None, :, None], (1, 1, 4, 1)).reshape(1, 4, 12)
         colors = Target("mean_color", (2, 2), 3).values(keras.ops.convert_to_tensor(x), (low, high))
         assert to_numpy(colors).ravel().tolist() == [0, 511, 7 * 64, 511]
-
-
-def test_the_colours_are_those_of_the_images_however_they_are_normalised():
+    # They are those of the images, however these are normalised.
     pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("uint8")
 
     usual, encoder = masked(corrupted=1.0), tiny_vit(depth=1)
@@ -221,14 +214,11 @@ def test_the_colours_are_those_of_the_images_however_they_are_normalised():
         np.testing.assert_array_equal(to_numpy(each), to_numpy(targets[0]))
 
 
-def test_pixels_are_the_patch_itself():
+def test_pixels_are_the_patch_itself_and_other_targets_must_fit():
     patches = Patches(8)(images())
     target = Target("pixels", (8, 8), 3)
     assert target.shape == (192,)
     assert_close(target.values(patches, (-1.0, 1.0)), patches, 0)
-
-
-def test_targets_that_do_not_fit():
     for name, size, channels, message in (
         ("colors_4x4", (14, 14), 3, r"multiples of 4.*\(14, 14\)"),
         ("mean_color", (8, 8), 5, "32,768.*choose target='pixels'"),
@@ -274,12 +264,9 @@ def test_a_swapped_patch_is_any_other_of_its_sequence():
     assert_close(counts[1:] / counts.sum(), np.full(4, 0.25), 0.05)
 
 
-@pytest.mark.parametrize("share, patches, expected", [(0.15, 196, 29), (0.5, 9, 4), (0.01, 4, 1)])
-def test_the_number_of_corrupted_patches(share, patches, expected):
-    assert corrupted(share, 2, patches)[2].shape == (2, expected)
-
-
-def test_a_seed_repeats_the_draws():
+def test_the_number_of_corrupted_patches_and_their_seed():
+    for share, patches, expected in ((0.15, 196, 29), (0.5, 9, 4), (0.01, 4, 1)):
+        assert corrupted(share, 2, patches)[2].shape == (2, expected)
     first, second, other = (corrupted(batch=4, seed=seed)[2] for seed in (3, 3, 4))
     np.testing.assert_array_equal(first, second)
     assert (first != other).any()

@@ -5,7 +5,7 @@ import pytest
 
 from keras_vit import training
 from keras_vit.training import same_run
-from tests.support import tiny_vit
+from tests.support import refuses, tiny_vit
 from tests.training import resume_case as case
 
 pytestmark = pytest.mark.any_backend
@@ -52,8 +52,7 @@ def test_what_another_version_names_otherwise_makes_no_other_run():
         {"validation.labels": ""},
         {"validation.other": 1},
     ):
-        with pytest.raises(ValueError, match="there"):
-            same_run.check_same_run("run", there, here)
+        refuses("there", same_run.check_same_run, "run", there, here)
 
 
 def several_outputs(rate=0.5, smoothing=0.1):
@@ -67,13 +66,9 @@ def several_outputs(rate=0.5, smoothing=0.1):
         def call(self, x):
             return self.function(x)
 
-    x = inputs = keras.Input((4,))
-    for layer in (
-        keras.layers.Dropout(rate),
-        Own(keras.ops.relu),
-        keras.layers.Lambda(lambda x: x),
-    ):
-        x = layer(x)
+    inputs = keras.Input((4,))
+    x = Own(keras.ops.relu)(keras.layers.Dropout(rate)(inputs))
+    x = keras.layers.Lambda(lambda x: x)(x)
     outputs = {name: keras.layers.Dense(2, name=name)(x) for name in ("a", "b")}
     model = keras.Model(inputs, outputs)
     losses = {"a": keras.losses.CategoricalCrossentropy(label_smoothing=smoothing), "b": "mse"}
@@ -82,12 +77,13 @@ def several_outputs(rate=0.5, smoothing=0.1):
 
 
 def test_models_that_are_made_alike_are_described_alike():
-    there = same_run.describe(several_outputs())
-    same_run.check_same_run("run", there, same_run.describe(several_outputs()))
-    with pytest.raises(ValueError, match=r"layers\.1\.rate: 0\.5 there, 0\.25 here"):
-        same_run.check_same_run("run", there, same_run.describe(several_outputs(rate=0.25)))
-    with pytest.raises(ValueError, match=r"loss\.a\.label_smoothing: 0\.1 there, 0\.2 here"):
-        same_run.check_same_run("run", there, same_run.describe(several_outputs(smoothing=0.2)))
+    def check(**options):
+        here = same_run.describe(several_outputs(**options))
+        same_run.check_same_run("run", same_run.describe(several_outputs()), here)
+
+    check()
+    refuses(r"layers\.1\.rate: 0\.5 there, 0\.25 here", check, rate=0.25)
+    refuses(r"loss\.a\.label_smoothing: 0\.1 there, 0\.2 here", check, smoothing=0.2)
 
 
 def test_how_a_model_inside_is_read_makes_no_other_run():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit.training import WarmupCosine, WarmupLinear, WarmupRsqrt, WarmupStairs
-from tests.support import ORACLES, to_numpy
+from tests.support import ORACLES, refuses, to_numpy
 
 ORACLE = json.loads((ORACLES / "training" / "lr_schedule.json").read_text())
 
@@ -70,14 +70,8 @@ def test_schedules_survive_json(schedule):
     np.testing.assert_array_equal(rates(again, range(20)), rates(schedule, range(20)))
 
 
-@pytest.mark.parametrize("warmup_steps", [10, 11, -1])
-def test_a_warm_up_that_does_not_fit_is_refused(warmup_steps):
-    with pytest.raises(ValueError, match=f"warmup_steps={warmup_steps}, steps=10; lower"):
-        WarmupLinear(0.1, 10, warmup_steps)
-    with pytest.raises(ValueError, match="steps must be a positive integer"):
-        WarmupCosine(0.1, 0)
-
-
-def test_a_negative_cooldown_is_refused():
-    with pytest.raises(ValueError, match=r"cooldown_steps must not be negative.*-5"):
-        WarmupRsqrt(0.1, 10, cooldown_steps=-5)
+def test_lengths_that_do_not_fit_are_refused():
+    for steps in (10, 11, -1):
+        refuses(f"warmup_steps={steps}, steps=10; lower", WarmupLinear, 0.1, 10, steps)
+    refuses("steps must be a positive integer", WarmupCosine, 0.1, 0)
+    refuses(r"cooldown_steps must not be negative.*-5", WarmupRsqrt, 0.1, 10, cooldown_steps=-5)

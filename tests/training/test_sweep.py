@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from keras_vit import recipes, training
-from tests.support import images, randomize, refuses, tiny_vit
+from tests.support import every_backend, images, randomize, refuses, tiny_vit
+
+pytestmark = pytest.mark.any_backend
 
 RATES = (1e-7, 0.02, 1e38)
 RECIPE = recipes.get("digits").replace(
@@ -30,11 +32,11 @@ def make_model():
 
 
 def sweep(make_model=make_model, recipe=RECIPE, **options):
-    return training.sweep(
-        make_model, recipe, **{"train": TRAIN, "validation": VALIDATION} | options
-    )
+    options = {"train": TRAIN, "validation": VALIDATION, **options}
+    return training.sweep(make_model, recipe, **options)
 
 
+@every_backend
 def test_the_winner_is_chosen_and_divergence_is_recorded():
     result = sweep()
     slow, good, wild = result.trials
@@ -48,7 +50,6 @@ def test_the_winner_is_chosen_and_divergence_is_recorded():
     assert third[:2] == ["1e+38", "diverged"]
 
 
-@pytest.mark.any_backend
 def test_every_run_begins_alike_and_is_written_at_once(tmp_path):
     path, seen = tmp_path / "sweep.json", []
 
@@ -63,28 +64,21 @@ def test_every_run_begins_alike_and_is_written_at_once(tmp_path):
     assert alone.trials == result.trials[1:]
 
 
-@pytest.mark.any_backend
-def test_ties_go_to_the_lower_rate_and_losses_are_minimised():
+def test_ties_go_to_the_lower_rate_losses_are_minimised_and_all_may_diverge():
     rates = {"learning_rates": [1e-30, 1e-29, 0.02], "epochs": 4}
     assert sweep(learning_rates=[1e-30, 1e-29], epochs=1).learning_rate == 1e-30
     assert sweep(**rates, monitor="loss").learning_rate == 0.02
-
-
-@pytest.mark.any_backend
-def test_all_rates_diverged():
     result = sweep(learning_rates=[1e38], epochs=1)
     assert result.learning_rate is None and "diverged" in str(result)
 
 
-@pytest.mark.any_backend
 def test_early_stop_keeps_the_best_epoch():
     """At a rate at which nothing moves, the first epoch stays the best."""
-    rates = {"learning_rates": [1e-30]}
-    result = sweep(lambda: randomize(make_model()), early_stop=2, epochs=50, **rates)
+    stop = {"early_stop": 2, "epochs": 50}
+    result = sweep(lambda: randomize(make_model()), learning_rates=[1e-30], **stop)
     assert result.trials[0]["epochs"] == 3
 
 
-@pytest.mark.any_backend
 def test_a_dataset_in_batches():
     class Batches(keras.utils.PyDataset):
         def __len__(self):
@@ -98,7 +92,6 @@ def test_a_dataset_in_batches():
     assert result.trials[0]["epochs"] == 6  # 24 batches for 12 updates
 
 
-@pytest.mark.any_backend
 def test_what_a_sweep_refuses():
     for options, message in (
         ({"learning_rates": []}, "needs learning rates"),

@@ -8,14 +8,15 @@ import sys
 
 import pytest
 
-from tests.support import BACKEND, ROOT
+from tests.support import BACKEND, ROOT, every_backend
+
+pytestmark = pytest.mark.any_backend
 
 nbformat = pytest.importorskip("nbformat", reason="needs the extra 'notebooks'")
 jupytext = pytest.importorskip("jupytext", reason="needs the extra 'notebooks'")
 
-_spec = importlib.util.spec_from_file_location(
-    "build_notebooks", ROOT / "tutorials" / "build_notebooks.py"
-)
+_path = ROOT / "tutorials" / "build_notebooks.py"
+_spec = importlib.util.spec_from_file_location("build_notebooks", _path)
 build_notebooks = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(build_notebooks)
 
@@ -23,6 +24,7 @@ SCRIPTS = build_notebooks.scripts()
 STORED = sorted((ROOT / "tutorials").glob("*.ipynb"))
 KERNEL = {"display_name": "Python 3", "name": "python3"}
 HEADER = "# ---\n# jupyter:\n#   kernelspec: {display_name: Python 3, name: python3}\n# ---\n\n"
+FIGURE = "import matplotlib.pyplot as plt\n\nplt.plot([0, 1])\nplt.show()"
 LARGEST = 600_000  # bytes of a stored notebook
 # Folders and users of the machine that a notebook was made on, and addresses in its memory.
 TRACES = r"/(home|root|tmp|opt|usr|work|private|Users)/|site-packages|[A-Z]:\\|\bat 0x[0-9a-f]{6}"
@@ -76,6 +78,7 @@ def check(notebook):
     assert len(nbformat.writes(notebook)) < LARGEST
 
 
+@every_backend
 @pytest.mark.parametrize("script, less", on_every_backend(SCRIPTS))
 def test_runs_from_top_to_bottom(script, less, tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_DISABLE_MOST_OPTIMIZATIONS", raising=False)  # no reader sets it
@@ -91,12 +94,10 @@ def test_runs_from_top_to_bottom(script, less, tmp_path, monkeypatch):
     script.write_text(text)
     notebook = build_notebooks.execute(script, BACKEND)
     check(notebook)
-    assert build_notebooks.sources(notebook) == build_notebooks.sources(
-        build_notebooks.read(script)
-    )
+    expected = build_notebooks.sources(build_notebooks.read(script))
+    assert build_notebooks.sources(notebook) == expected
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_is_stored_as_its_script_says(script):
     assert build_notebooks.out_of_step(script) is None
@@ -106,15 +107,10 @@ def test_is_stored_as_its_script_says(script):
     assert not re.search(TRACES, json.dumps(notebook.metadata))
 
 
-@pytest.mark.any_backend
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_the_table_shows_it(script):
+def test_the_table_shows_every_notebook_and_each_has_a_script():
     table = (ROOT / "tutorials" / "README.md").read_text()
-    assert f"({script.stem}.ipynb)" in table and f"images/{script.stem}.png" in table
-
-
-@pytest.mark.any_backend
-def test_no_notebook_is_without_a_script():
+    for script in SCRIPTS:
+        assert f"({script.stem}.ipynb)" in table and f"images/{script.stem}.png" in table
     assert [path.stem for path in STORED] == [path.stem for path in SCRIPTS]
 
 
@@ -124,23 +120,15 @@ def tutorials(tmp_path, monkeypatch):
     monkeypatch.setattr(build_notebooks, "FOLDER", tmp_path)
 
     def write(*cells, name="01_small"):
-        notebook = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
-            metadata={"kernelspec": KERNEL},
-        )
+        cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+        notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNEL})
         jupytext.write(notebook, tmp_path / f"{name}.py", fmt="py:percent")
 
     return write
 
 
-def figure(height):
-    draw = f"plt.plot([0, {height}])\nplt.show()"
-    return f"import matplotlib.pyplot as plt\n\n{draw}"
-
-
-@pytest.mark.any_backend
 def test_building_twice_gives_the_same_files(tutorials, tmp_path):
-    tutorials("print(1, flush=True)\nprint(2)", figure(1), "2 + 2", "2 + 2")
+    tutorials("print(1, flush=True)\nprint(2)", FIGURE, "2 + 2", "2 + 2")
     made = []
     for _ in range(2):
         assert build_notebooks.main([]) == 0
@@ -155,7 +143,6 @@ def images(folder):
     return sorted((folder / "images").glob("*.png"))
 
 
-@pytest.mark.any_backend
 def test_a_cell_that_fails_is_named_and_nothing_is_replaced(tutorials, tmp_path, capsys):
     (tmp_path / "01_small.ipynb").write_text("before")
     tutorials("begun = True", "# the second\n{}['no such key']")
@@ -163,19 +150,18 @@ def test_a_cell_that_fails_is_named_and_nothing_is_replaced(tutorials, tmp_path,
     told = capsys.readouterr().out
     assert "01_small: cell 3" in told and "# the second" in told
     assert "KeyError: 'no such key'" in told and "\x1b" not in told
+    tutorials("import os\n\nos._exit(1)")  # a process that ends
+    assert build_notebooks.main([])
+    assert "01_small: cell 2" in capsys.readouterr().out
     assert (tmp_path / "01_small.ipynb").read_text() == "before" and not images(tmp_path)
 
 
-@pytest.mark.any_backend
-def test_a_process_that_ends_is_named(tutorials, capsys):
-    tutorials("import os\n\nos._exit(1)")
-    assert build_notebooks.main([])
-    assert "01_small: cell 2" in capsys.readouterr().out
-
-
-@pytest.mark.any_backend
-def test_check_says_what_is_out_of_step(tutorials, capsys):
+def test_check_says_what_is_out_of_step_and_an_unknown_name_is_refused(tutorials, capsys):
     tutorials("1 + 1")
+    with pytest.raises(SystemExit):
+        build_notebooks.main(["9_none"])
+    told = capsys.readouterr().err
+    assert "9_none" in told and "01_small" in told
     assert build_notebooks.main(["--check"]) and "is missing" in capsys.readouterr().out
     script = build_notebooks.scripts()[0]
     path, _ = build_notebooks.files(script)
@@ -187,7 +173,6 @@ def test_check_says_what_is_out_of_step(tutorials, capsys):
     assert "1 of 2 failed: 01" not in build_notebooks.main(["--check"])  # both are
 
 
-@pytest.mark.any_backend
 def test_the_first_cell_installs_where_the_library_is_missing(tutorials, monkeypatch):
     tutorials('os.environ.setdefault("KERAS_BACKEND", "jax")')
     install = build_notebooks.read(build_notebooks.scripts()[0]).cells[0].source
@@ -200,30 +185,25 @@ def test_the_first_cell_installs_where_the_library_is_missing(tutorials, monkeyp
     assert calls[0][1:4] == ["-m", "pip", "install"] and calls[0][-1] == "keras3-vit[jax,data,plot]"
 
 
-@pytest.mark.any_backend
 def test_a_badge_opens_the_notebook_of_a_public_repository(tutorials, tmp_path, monkeypatch):
     (tmp_path / "01_small.py").write_text("# %% [markdown]\n# # Title\n#\n# Text\n\n# %%\n1 + 1\n")
     script = build_notebooks.scripts()[0]
     assert "colab" not in build_notebooks.read(script).cells[0].source
     monkeypatch.setattr(build_notebooks, "REPOSITORY", "owner/name")
     first = build_notebooks.read(script).cells[0].source
-    address = (
-        "https://colab.research.google.com/github/owner/name/blob/main/tutorials/01_small.ipynb"
-    )
-    assert first.startswith("# Title\n\n[![") and f"({address})" in first
+    address = "https://colab.research.google.com/github/owner/name/blob/main/tutorials/"
+    assert first.startswith("# Title\n\n[![") and f"({address}01_small.ipynb)" in first
     assert first.endswith("\n\nText")
 
 
-@pytest.mark.any_backend
 def test_another_text_keeps_the_outputs(tutorials, tmp_path, capsys):
     def write(text, code):
         source = f"{HEADER}# %% [markdown]\n# # {text}\n\n# %%\n{code}\n\n# %%\n2\n\n# %%\n2\n"
         (tmp_path / "01_small.py").write_text(source)
 
     write("Title", "1")
-    stored = jupytext.read(
-        tmp_path / "01_small.py"
-    )  # as notebooks were without a cell that installs
+    # As notebooks were without a cell that installs.
+    stored = jupytext.read(tmp_path / "01_small.py")
     for number, cell in enumerate(code_cells(stored)):
         data = {"text/plain": f"output {number}"}
         cell.outputs = [nbformat.v4.new_output("execute_result", data, execution_count=number + 1)]
@@ -242,7 +222,6 @@ def test_another_text_keeps_the_outputs(tutorials, tmp_path, capsys):
     assert build_notebooks.main(["--text"]) and "begins '1 + 1'" in capsys.readouterr().out
 
 
-@pytest.mark.any_backend
 def test_what_a_cell_takes_stands_in_it():
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [nbformat.v4.new_code_cell(text) for text in ("install", "quick", "slow")]
@@ -257,7 +236,6 @@ def test_what_a_cell_takes_stands_in_it():
     assert build_notebooks.sources(notebook) == before
 
 
-@pytest.mark.any_backend
 def test_what_a_library_logs_at_its_start_is_not_stored():
     greeting = (
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
@@ -272,7 +250,6 @@ def test_what_a_library_logs_at_its_start_is_not_stored():
     assert [output.text for output in second.outputs] == ["UserWarning: mind this\n"]
 
 
-@pytest.mark.any_backend
 def test_the_picture_is_the_tagged_one_or_the_last():
     def cell(content, *tags):
         output = nbformat.v4.new_output("display_data", {"image/png": content})
@@ -285,12 +262,3 @@ def test_the_picture_is_the_tagged_one_or_the_last():
     assert build_notebooks.picture(notebook) == b"\x08\x20\x82"  # CCCC
     notebook.cells.clear()
     assert build_notebooks.picture(notebook) is None
-
-
-@pytest.mark.any_backend
-def test_an_unknown_name_is_refused(tutorials, capsys):
-    tutorials("1")
-    with pytest.raises(SystemExit):
-        build_notebooks.main(["9_none"])
-    told = capsys.readouterr().err
-    assert "9_none" in told and "01_small" in told

@@ -20,7 +20,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import Preprocessing
-from tests.support import ROOT, randomize, tiny_vit
+from tests.support import ROOT, randomize, refuses, tiny_vit
 
 pytest.importorskip("waitress")
 pytestmark = pytest.mark.any_backend
@@ -40,9 +40,8 @@ serve.main([sys.argv[1], "--port", "0", "--top", "2"])
 def model():
     model = randomize(tiny_vit())
     model.class_names = ("cat", "dog", "owl")
-    model.preprocessing = Preprocessing(
-        resize="shortest", interpolation="bicubic", library="pillow"
-    )
+    how = {"resize": "shortest", "interpolation": "bicubic", "library": "pillow"}
+    model.preprocessing = Preprocessing(**how)
     return model
 
 
@@ -143,17 +142,14 @@ def test_an_image_is_answered_as_by_predict(server, model, tmp_path, name):
 def test_resizes_of_tensorflow_differ_by_the_rounding_of_the_files_bytes(path, tmp_path):
     serve, other = importlib.import_module("tutorials.serve"), onnx.load(path)
     how = Preprocessing(crop_fraction=0.8, mean=(0.2, 0.4, 0.5), std=(0.1, 0.2, 0.3))
-    onnx.helper.set_model_props(
-        other,
-        {prop.key: prop.value for prop in other.metadata_props}
-        | {"preprocessing": json.dumps(how.to_config())},
-    )
+    props = {prop.key: prop.value for prop in other.metadata_props}
+    props["preprocessing"] = json.dumps(how.to_config())
+    onnx.helper.set_model_props(other, props)
     onnx.save(other, tmp_path / "model.onnx")
     classifier = serve.Classifier(str(tmp_path / "model.onnx"))
     (tmp_path / "image").write_bytes(files()["16 bits"])
-    expected = keras_vit.data.preprocess(
-        tmp_path / "image", preprocessing=how, image_size=classifier.image_size
-    )
+    options = {"preprocessing": how, "image_size": classifier.image_size}
+    expected = keras_vit.data.preprocess(tmp_path / "image", **options)
     scaled = (classifier.pixels(files()["16 bits"]) / 255 - how.mean) / how.std
     np.testing.assert_allclose(scaled, expected, atol=0.51 / 255 / 0.1)
 
@@ -183,14 +179,12 @@ def test_what_is_no_image_or_beyond_the_limits_is_refused(server):
 
 def test_requests_that_are_none_get_an_answer(server):
     body = stored(Image.new("RGB", (40, 40)))
-    for expected, method, path in (
-        (405, "GET", "/"),
-        (405, "PUT", "/"),
-        (404, "POST", "/classify"),
-    ):
+    wrong = {("GET", "/"): 405, ("PUT", "/"): 405, ("POST", "/classify"): 404}
+    for (method, path), expected in wrong.items():
         status, answer, _ = request(server, body, method, path)
         assert status == expected and "POST one image" in answer["error"]
     assert request(server, b"")[0] == request(server, None)[0] == 411
+    parts = "a" * 65536 + "\r\n10000\r\n"
     headers = {
         "Content-Length: many": 400,
         "Content-Length: -5": 400,
@@ -201,9 +195,7 @@ def test_requests_that_are_none_get_an_answer(server):
         "Content-Length: 999999999999\r\nExpect: 100-continue": 413,
         "Transfer-Encoding: gzip": 501,
         "Transfer-Encoding: chunked\r\n\r\nfive\r\n": 400,
-        "Transfer-Encoding: chunked\r\n\r\n"
-        + "10000\r\n"
-        + 70 * ("a" * 65536 + "\r\n10000\r\n"): 413,
+        f"Transfer-Encoding: chunked\r\n\r\n10000\r\n{70 * parts}": 413,
         "no colon": 400,
         f"X: {'a' * 100_000}": 431,
     }
@@ -214,13 +206,10 @@ def test_requests_that_are_none_get_an_answer(server):
         assert reply(connect(server, line, b"\r\n\r\n"))[0] == 400
 
 
-def test_a_client_that_sends_too_much_sees_the_answer(server):
-    """Though it reads nothing before it has sent all."""
+def test_a_body_in_chunks_and_one_that_is_too_large(server):
+    """Its client sees the answer, though it reads nothing before it has sent all."""
     status, answer, _ = request(server, bytes(30_000_000))
     assert status == 413 and "3000000" in answer["error"]
-
-
-def test_a_body_in_chunks(server):
     content = files()["RGB"]
     parts = (content[i : i + 1000] for i in range(0, len(content), 1000))
     assert request(server, parts)[:2] == request(server, content)[:2]
@@ -277,5 +266,4 @@ def test_other_files_are_refused(path, tmp_path):
     serve, plain = importlib.import_module("tutorials.serve"), onnx.load(path)
     del plain.metadata_props[:]
     onnx.save(plain, tmp_path / "model.onnx")
-    with pytest.raises(SystemExit, match="preprocess=True"):
-        serve.Classifier(str(tmp_path / "model.onnx"))
+    refuses("preprocess=True", serve.Classifier, str(tmp_path / "model.onnx"), error=SystemExit)

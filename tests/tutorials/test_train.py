@@ -11,11 +11,13 @@ import time
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 import keras_vit_cli
 from keras_vit import data, recipes
 from keras_vit.job import Job
-from tests.support import slow_unless_torch
+from tests.processes import finish
+from tests.support import assert_same, refuses, slow_unless_torch
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "tutorials" / "train.py"
 BARE = pathlib.Path(__file__).parents[1] / "bare.py"
@@ -30,26 +32,17 @@ ENVIRONMENT = {
 
 
 def start(*arguments, script=(BARE, SCRIPT)):
-    return subprocess.Popen(
-        [sys.executable, *map(str, script), *arguments],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # A shell that runs the tests in the background makes its children deaf to Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-def finish(process, seconds=300):
-    printed, _ = process.communicate(timeout=seconds)
-    return process.returncode, printed
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    # A shell that runs the tests in the background makes its children deaf to Ctrl-C.
+    pipes["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    command = [sys.executable, *map(str, script), *map(str, arguments)]
+    return subprocess.Popen(command, env=ENVIRONMENT, **pipes)
 
 
 @pytest.fixture(scope="module")
 def whole_run(tmp_path_factory):
     output = tmp_path_factory.mktemp("whole")
-    code, printed = finish(start(*SMALL, "--output", str(output), script=[SCRIPT]))
+    printed, code = finish(start(*SMALL, "--output", str(output), script=[SCRIPT]))
     assert code == 0, printed
     return output, printed
 
@@ -84,32 +77,29 @@ def test_the_main_job_leaves_what_it_promises(whole_run, capsys):
 @slow_unless_torch
 def test_a_stopped_run_goes_on_to_the_same_end(whole_run, tmp_path):
     """The same command continues it, and ends with the very weights of the undisturbed run."""
-    process = start(*SMALL, "--output", str(tmp_path))
+    process = start(*SMALL, "--output", tmp_path)
     deadline = time.monotonic() + 240
     while len(rows(tmp_path)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    code, printed = finish(process)
+    printed, code = finish(process)
     assert code == 130, printed
     assert "The same command continues the run" in printed and "Traceback" not in printed
     assert not (tmp_path / "metrics.json").exists()
 
-    code, printed = finish(start(*SMALL, "--output", str(tmp_path)))
+    printed, code = finish(start(*SMALL, "--output", tmp_path))
     assert code == 0, printed
-    weights = [
-        keras.saving.load_model(folder / "model.keras").get_weights()
-        for folder in (whole_run[0], tmp_path)
-    ]
-    for a, b in zip(*weights, strict=True):
-        np.testing.assert_array_equal(a, b)
+    folders = whole_run[0], tmp_path
+    models = [keras.saving.load_model(folder / "model.keras") for folder in folders]
+    assert_same(*(model.get_weights() for model in models))
 
-    code, printed = finish(start(*SMALL, "--seed", "1", "--output", str(tmp_path)))
+    printed, code = finish(start(*SMALL, "--seed", "1", "--output", tmp_path))
     assert code != 0 and "other settings" in printed and "another output folder" in printed
 
 
 def test_help_explains_every_flag_without_loading_keras():
     begin = time.perf_counter()
-    code, printed = finish(start("--help", script=[SCRIPT]))
+    printed, code = finish(start("--help", script=[SCRIPT]))
     assert code == 0 and time.perf_counter() - begin < 5
     for flag in (
         "recipe list show output dataset data-dir split model weights freeze lora epochs steps "
@@ -155,18 +145,9 @@ def test_later_images_are_prepared_as_those_of_the_run():
 
 
 def write_npz(path, **changes):
-    arrays = {
-        "x": np.random.default_rng(0).random((20, 8, 8, 3), dtype="float32"),
-        "y": np.arange(20) % 4,
-        **changes,
-    }
-    np.savez(path, **arrays)
+    x = np.random.default_rng(0).random((20, 8, 8, 3), dtype="float32")
+    np.savez(path, **{"x": x, "y": np.arange(20) % 4, **changes})
     return str(path)
-
-
-def test_good_input_gets_as_far_as_training(main, tmp_path):
-    with pytest.raises(RuntimeError, match="training started"):
-        main("--dataset", write_npz(tmp_path / "good.npz"), "--batch-size", "8")
 
 
 @slow_unless_torch
@@ -203,8 +184,7 @@ def test_the_recipe_for_own_images_depends_on_how_many_there_are(main, tmp_path,
     ],
 )
 def test_bad_settings_are_refused_before_training(main, arguments, message):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        main(*arguments)
+    refuses(message, main, *arguments, error=(ValueError, FileNotFoundError))
 
 
 @pytest.mark.parametrize(
@@ -217,13 +197,14 @@ def test_bad_settings_are_refused_before_training(main, arguments, message):
     ],
 )
 def test_bad_data_are_refused_before_training(main, tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        main("--dataset", write_npz(tmp_path / "bad.npz", **changes))
+    refuses(message, main, "--dataset", write_npz(tmp_path / "bad.npz", **changes))
 
 
-def test_a_corrupt_image_is_named(main, tmp_path):
-    from PIL import Image
-
+def test_good_input_gets_as_far_as_training_and_so_does_a_folder_with_a_corrupt_image(
+    main, tmp_path
+):
+    data = ("--dataset", write_npz(tmp_path / "good.npz"), "--batch-size", "8")
+    refuses("training started", main, *data, error=RuntimeError)
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i in range(8):
@@ -234,32 +215,20 @@ def test_a_corrupt_image_is_named(main, tmp_path):
         main("--dataset", str(tmp_path / "photos"), "--batch-size", "4", "--channels", "1")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--warmup", "1"],
-        ["--epochs", "0"],
-        ["--image-size", "0"],
-        ["--epochs", "1", "--steps", "2"],
-        ["--channels", "2"],
-        ["--epochs", "many"],
-        ["--set", "mixup"],
-    ],
-)
-def test_contradictory_flags_are_refused(main, arguments, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(*arguments)
-    assert end.value.code == 2 and "error" in capsys.readouterr().err
+def test_contradictory_flags_are_refused(main, capsys):
+    for arguments in (
+        "--warmup 1", "--epochs 0", "--image-size 0", "--epochs 1 --steps 2", "--channels 2",
+        "--epochs many", "--set mixup",
+    ):  # fmt: skip
+        with pytest.raises(SystemExit) as end:
+            main(*arguments.split())
+        assert end.value.code == 2 and "error" in capsys.readouterr().err, arguments
 
 
 @pytest.mark.any_backend
 def test_divergence_is_named(tmp_path):
-    code, printed = finish(
-        start(
-            *("--epochs", "1", "--learning-rate", "1e38", "--warmup", "0"),
-            *("--set", "clip_norm=None", "--output", str(tmp_path)),
-        )
-    )
+    options = "--epochs 1 --learning-rate 1e38 --warmup 0 --set clip_norm=None --output"
+    printed, code = finish(start(*options.split(), tmp_path))
     assert code != 0 and "Traceback" not in printed
     assert "training stopped" in printed and "Lower the learning rate" in printed
 
@@ -276,5 +245,5 @@ def test_a_full_disk_and_a_folder_that_cannot_be(tmp_path):
     assert full.returncode != 0 and "Traceback" not in full.stderr
     assert "could not be written" in full.stderr and "run the same command again" in full.stderr
     (tmp_path / "file").touch()
-    code, printed = finish(start("--steps", "2", "--output", str(tmp_path / "file")))
+    printed, code = finish(start("--steps", "2", "--output", str(tmp_path / "file")))
     assert code != 0 and "Traceback" not in printed and str(tmp_path / "file") in printed
