@@ -10,17 +10,18 @@ from keras_vit.checks import positive_int
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.models import VisionTransformer
-from keras_vit.models.backbone import backbone, backbones, entering
+from keras_vit.models.backbone import backbone, backbones, entering, owner_of_images
+from keras_vit.models.trainer import look, one_look
 from keras_vit.workarounds import one_at_a_time
 
 _PROGRAMS = weakref.WeakKeyDictionary()  # model -> key -> what JAX has compiled
+_KNOWN = weakref.WeakValueDictionary()  # (id of a network, id) -> images that were looked at
 _LARGEST = 32.0  # no preprocessing gives more; bytes that were only cast to float are larger
 
 
 def as_inputs(model, images):
-    """Images ready for the model: floats as they are, others preprocessed as its weights ask."""
-    images = floats_of(model, images)
-    if not (largest := np.abs(images).max()) <= _LARGEST:
+    """Images ready for the model: those of `floats_of`, unless they are bytes in float."""
+    if not (largest := np.abs(images := floats_of(model, images)).max()) <= _LARGEST:
         raise ValueError(
             "Float images must be preprocessed, as keras_vit.preprocess(images, model) does; bytes "
             f"may be uint8. Received: floats with a largest absolute value of {largest:.4g}."
@@ -30,25 +31,31 @@ def as_inputs(model, images):
 
 def look_into(model, images):
     """(the network with blocks in a model, what enters it for images of the model)."""
-    network = network_of(model)
-    return network, as_inputs(network, to_array(entering(model, network, floats_of(model, images))))
+    network, images = network_of(model), floats_of(model, images)
+    images = to_array(entering(model, network, images))
+    _KNOWN[id(network), id(images)] = images
+    return network, as_inputs(network, images)
 
 
 def floats_of(model, images):
-    """Images as `as_inputs` has them, of values that layers before a network may still change."""
-    images = to_array(images) if keras.ops.is_tensor(images) else images
+    """Floats as they are, with the warning of `evaluate`; others as the weights ask for them."""
+    network, images = network_of(model), to_array(images) if keras.ops.is_tensor(images) else images
     if not (isinstance(images, np.ndarray) and images.dtype.kind == "f"):
-        return preprocess(images, model)
+        images = preprocess(images, model)
+        _KNOWN[id(network), id(images)] = images
     if not len(images):
         raise ValueError("There must be at least one image. Received: none.")
     check_shape(model, images)
+    if not any((id(network), id(each)) in _KNOWN for each in (images, images.base)):
+        with one_look():
+            look(model, "predict", images, owner_of_images(model))
+        _KNOWN[id(network), id(images)] = images
     return images
 
 
 def check_shape(model, images):
     """Raises a ValueError where a model does not take images of this shape."""
-    expected = getattr(model, "input_shape", None)
-    if not isinstance(expected, tuple):
+    if not isinstance(expected := getattr(model, "input_shape", None), tuple):
         return
     sides = zip(expected[1:], images.shape[1:])
     if images.ndim != len(expected) or any(side not in (None, real) for side, real in sides):
@@ -67,12 +74,12 @@ def shape_error(name, expected, array):
 def transformer_blocks(model, blocks=None):
     """The chosen blocks of a model, in the order asked for; `None` for all."""
     model = network_of(model)
-    has_graph = getattr(model, "inputs", None) is not None
-    layers = [x for x in model.layers if isinstance(x, TransformerBlock)] if has_graph else []
+    parts = model.layers if getattr(model, "inputs", None) is not None else ()
+    layers = [x for x in parts if isinstance(x, TransformerBlock)]
     if not layers:
         raise ValueError(
-            f"A model with Transformer blocks is needed. Received: {described(model)}, which has 0 "
-            "Transformer blocks in its graph."
+            "A model with Transformer blocks is needed. Received: "
+            f"{described(model)}, which has 0 Transformer blocks in its graph."
         )
     _check_whole(model)
     if blocks is None:
@@ -182,8 +189,7 @@ def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = Non
     `image_size`, (height, width), is needed only for a model that takes images of any size.
     """
     model = network_of(model)
-    v = getattr(model, "variant", None)
-    if not hasattr(v, "learned_tokens"):
+    if not hasattr(v := getattr(model, "variant", None), "learned_tokens"):
         raise ValueError(
             f"A VisionTransformer is needed, with patches as tokens. Received: {described(model)}."
         )
@@ -206,16 +212,14 @@ def batches(batch_size, *arrays):
 def graph(model, tensors):
     """The model from the inputs of a model to tensors of its graph."""
     if getattr(model, "inputs", None) is None:
-        raise ValueError(
-            f"A built Functional or Sequential model is needed. Received: {described(model)}."
-        )
+        needed = "A built Functional or Sequential model is needed."
+        raise ValueError(f"{needed} Received: {described(model)}.")
     return keras.Model(model.inputs, tensors)
 
 
 def outputs(model, tensors, images, batch_size):
     """(values, count) for each of `batches`: the values of tensors of a model's graph."""
-    flat = keras.tree.flatten(tensors)
-    tapped = graph(model, flat)
+    tapped = graph(model, flat := keras.tree.flatten(tensors))
     run = compiled(model, tuple(map(id, flat)), lambda x: tapped([x], training=False))
     for batch, count in batches(batch_size, images):
         # Keras gives a single tensor without its list.

@@ -1,6 +1,7 @@
 """What is looked at: images of several kinds, tokens by name, maps as large as the image."""
 
 import re
+import warnings
 
 import keras
 import numpy as np
@@ -48,6 +49,20 @@ def test_bytes_are_prepared_as_the_weights_want_them():
 )
 def test_images_that_do_not_fit(x, message):
     refuses(message, attention_weights, random_vit(), x)
+
+
+def test_floats_are_looked_at_once_and_what_was_prepared_is_not():
+    model, x = random_vit(), np.random.default_rng(0).uniform(0.6, 1, (2, 16, 16, 3))
+    around = keras.Sequential([keras.layers.Identity(), model])
+    around.build((None, 16, 16, 3))
+    for look in (attention_maps, relevance_maps, inspection.input_gradients, token_norms):
+        for each in (model, around):
+            with pytest.warns(UserWarning, match="wants values from -1 to 1.* from 0.6") as told:
+                look(each, x.astype("float32"))
+            assert sum("wants values" in str(each.message) for each in told) == 1
+            with warnings.catch_warnings(action="error", category=UserWarning):
+                look(each, (255 * x).astype("uint8"))
+                look(each, keras_vit.preprocess(x, model) - 0.7)
 
 
 def test_fused_heads_and_batches():
