@@ -174,9 +174,10 @@ def check_exclusions(v):
             v.is_relative and v.position_at == "input",
             "position position_at",
         ),
-        "Attention has rotary or relative positions, not both.": (
-            v.is_relative and v.rotary,
-            "rotary position",
+        "Blocks have rotary positions or others, not both; beside rotary ones choose "
+        "position_at='input', without relative positions, or position='none'.": (
+            v.has_positions_in_blocks and v.rotary,
+            "rotary position position_at",
         ),
         "norm_after_pool needs pool='token' or 'mean', and final_norm=True.": (
             v.norm_after_pool and (v.pool not in ("token", "mean") or not v.final_norm),

@@ -51,6 +51,7 @@ WRONG_ARGUMENTS = [
         "position='relative', position_at='input'",
         "'every_layer' or 'shared'",
     ),
+    ({"rotary": {}, "position_at": "shared"}, "position_at='shared'", "position_at='input'"),
     ({"registers": -1}, "registers=-1", "positive integer"),
     ({"interpolation": "nearest"}, "interpolation='nearest'", "'align_corners'"),
     ({"norm_after_pool": True, "pool": None}, "norm_after_pool=True, pool=None", "'mean'"),
