@@ -1,8 +1,11 @@
 """What a model ends with, as its graph tells: a softmax, a sigmoid, logits, networks inside it."""
 
+import types
+from collections.abc import Mapping
+
 import keras
 
-from keras_vit.heads import heads_of
+from keras_vit.heads import OF_HEADS, heads_of, of_head
 
 # Layers and operations that leave each number as it is.
 _PASSING = ("Dropout", "Identity", "Reshape", "Flatten", "Cast", "Squeeze", "ExpandDims")
@@ -10,6 +13,9 @@ _PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end a
 # Layers, operations and activations that give probabilities.
 _ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
 _ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
+# Other functions, after which outputs are no logits.
+_FUNCTIONS = {"exp", *(name.replace("_", "") for name in dir(keras.activations))}
+_FUNCTIONS -= {*_ENDS, "linear", "logsoftmax"}
 # Those that leave each class in its place, whatever becomes of its number.
 _IN_PLACE = (*_PASSING, "InputLayer", "Activation", "Softmax", "Sigmoid", "LogSoftmax")
 _IN_PLACE += ("LogSigmoid", "Rescaling", "Exp", "Log", "Power", "Subtract", "Divide", "TrueDivide")
@@ -17,16 +23,16 @@ _IN_PLACE += ("Add", "Maximum", "Minimum", "Multiply")  # of members with the sa
 
 
 def end_of(model):
-    """What a model ends with: "softmax", "sigmoid", or "linear" of logits; `None` if unknown."""
+    """What ends a model: "softmax", "sigmoid", "linear", another "function"; `None` if unknown."""
     ends = {end for end, _ in _branches(model)[0]}
     return ends.pop() if len(ends) == 1 else None
 
 
 def _branches(model, kept=_PASSING):
-    """[(end, network inside or `None`)] of what makes outputs; whether all after them passes."""
+    """[(end, network or head, or `None`)] of what makes outputs; whether all after it passes."""
     if _is_network(model):
         return [("linear", None)], True  # its head
-    branches, left, passing, all_pass = [], 1, True, True
+    branches, left, passing, all_pass, changed = [], 1, True, True, None
     parts = getattr(model, "layers" if isinstance(model, keras.Sequential) else "operations", ())
     if not parts:  # only its code says what becomes of the outputs of the networks in it
         return [(None, network) for network in _networks_in(model)], False
@@ -34,32 +40,59 @@ def _branches(model, kept=_PASSING):
         name, activation = type(part).__name__, getattr(part, "activation", None)
         called = getattr(activation, "__name__", type(activation).__name__).lower()
         is_linear = name == "Activation" and activation is keras.activations.linear
-        known = _ENDS.get(name.lower()) or _ENDS.get(called.replace("_", ""))
         # Layers that compute new outputs, such as `Dense`, have one of Keras's activations.
         is_new = getattr(keras.activations, called, 0) is activation and name != "Activation"
+        called, own = called.replace("_", ""), name.lower()
+        known = _ENDS.get(own) or _ENDS.get(called)
         is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
         if isinstance(part, keras.Model) or _networks_in(part):
-            if heads := heads_of(part):  # called, with outputs of the same names
-                part = heads.get(getattr(model, "head_name", None))
-                part = None if part is None or part.output_shape != model.output_shape else part
-            branch = (None, None) if part is None else (end_of(part), part)
+            found = [(each and end_of(each), each) for each in _called(model, part, parts)]
         elif known and passing and name not in kept:
-            branch = known, None
+            found = [(known, None)]
         elif is_head or (is_new and not known):
-            # A graph that took the layers of a model, with its head: the first keeps its `Origin`.
-            layers = [each for each in model.layers if not isinstance(each, keras.Model)]
-            origins = [getattr(layer, "origin", None) for layer in layers if is_head]
-            branch = "linear" if is_new else None, next(filter(None, origins), None)
+            end = "function" if called in _FUNCTIONS else "linear" if is_new else None
+            found = [(end, _record_of(model, part))]
         else:
+            if passing and not is_new and name not in kept and {own, called} & _FUNCTIONS:
+                changed = "function"
             passing = passing and (name in kept or is_linear)
             tensors = keras.tree.flatten(getattr(part, "input", None))
             left += max(len({id(tensor) for tensor in tensors}), 1) - 1
             continue
-        branches.append((branch[0] if passing else None, branch[1]))
-        left, all_pass = left - 1, passing
-        if not left:
+        branches += [(end if passing else changed, network) for end, network in found]
+        left, all_pass = left - len(found), passing
+        if left <= 0:
             break
     return branches, all_pass
+
+
+def _called(model, part, parts):
+    """What a graph takes of a model that it calls: the model, or those of its heads."""
+    if not (heads := heads_of(part)):
+        return [part]
+    names = heads if not isinstance(part.output, Mapping) else sorted(heads)  # as Keras flattens
+    tensors = keras.tree.flatten([model.outputs, [getattr(p, "input", None) for p in parts]])
+    histories = [tensor._keras_history for tensor in tensors if tensor is not None]
+    taken = {each.tensor_index for each in histories if each.operation is part}
+    return [heads[name] for place, name in enumerate(names) if place in taken] or [None]
+
+
+def _record_of(model, head):
+    """What the `Origin` of a network says of its head, or of one of several; `None` of others.
+
+    The first layer keeps it where a graph took the layers of the network.
+    """
+    layers = [each for each in model.layers if not isinstance(each, keras.Model)]
+    origin = next(filter(None, (getattr(layer, "origin", None) for layer in layers)), None)
+    if origin is None or not type(head).__module__.startswith("keras_vit."):
+        return None
+    if head.name == "head":
+        return origin
+    values = {name: getattr(origin, name) for name in OF_HEADS}
+    if not any(isinstance(value, Mapping) for value in values.values()):
+        return None
+    values = {name: of_head(value, head.name) for name, value in values.items()}
+    return types.SimpleNamespace(head_name=head.name, **values)
 
 
 def _is_network(layer):
@@ -72,17 +105,21 @@ def _networks_in(layer):
     return [*filter(_is_network, getattr(layer, "_flatten_layers", list)())]
 
 
-def inside(model, name, kept=_PASSING):
-    """An attribute of each network that makes the outputs; whether all after them is of `kept`."""
+def inside(model, name, kept=_PASSING, otherwise=lambda network: None):
+    """An attribute of each network that makes the outputs; whether all after them is of `kept`.
+
+    `otherwise` gives it of a network or model inside that has none.
+    """
     branches, passing = _branches(model, kept)
     values = []
     for end, network in branches:
         value = getattr(network, name, None)
+        value = otherwise(network) if value is None else value
         if value is None and isinstance(network, keras.Layer):
-            deeper, passes = inside(network, name, kept)
+            deeper, passes = inside(network, name, kept, otherwise)
             values, passing = values + deeper, passing and passes
         else:
-            is_read = name == "reading" and network is None and end != "linear"
+            is_read = name == "reading" and network is None and end in _ENDS.values()
             values.append(end if is_read else value)
     return values, passing
 

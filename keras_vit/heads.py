@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import keras
 
-_OF_HEADS = ("reading", "class_names", "label_set")  # which may be dicts {head: value}
+OF_HEADS = ("reading", "class_names", "label_set")  # which may be dicts {head: value}
 _OF_IMAGES = ("preprocessing", "image_size", "channels")
 
 
@@ -37,12 +37,12 @@ def heads_of(model):
     loss = getattr(model, "loss", None)
     if isinstance(loss, (list, tuple)):  # Keras gives a list to a dict in the order of its keys
         loss = dict(zip(sorted(names) if is_dict else names, loss))
-    for_each(names, **{each: getattr(model, each, None) for each in _OF_HEADS})
+    for_each(names, **{each: getattr(model, each, None) for each in OF_HEADS})
     heads = {}
     for name, tensor in zip(names, tensors):
         heads[name] = head = keras.Model(model.input, tensor, name=model.name)
         head.head_name, head.loss = name, of_head(loss, name)
-        for attribute in _OF_HEADS:
+        for attribute in OF_HEADS:
             setattr(head, attribute, of_head(getattr(model, attribute, None), name))
         for attribute in _OF_IMAGES:
             if hasattr(model, attribute):

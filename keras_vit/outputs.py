@@ -138,7 +138,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     check_choice("reading", recorded, (*READINGS, None))
     asked = reading or recorded
     name = asked or activation or of_loss or _reading_inside(model)
-    outputs, head = outputs or model.output_shape[-1], getattr(model, "head_name", None)
+    outputs, heads = outputs or model.output_shape[-1], inside(model, "head_name")[0]
+    head = getattr(model, "head_name", None) or next(filter(None, heads), None)
     if name is None and head is not None:
         raise ValueError(
             "Each head has a reading of its own: 'softmax', 'sigmoid' or 'values'. Received: "
@@ -155,6 +156,11 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
         raise ValueError(
             f"Features are no classes. Received: {model.name!r}, which has no head; build it with "
             "num_classes, or pass reading=... for how its outputs are read."
+        )
+    if name is None and end == "function":
+        raise ValueError(
+            f"An activation at the end makes no logits. Received: {model.name!r}, and nothing that "
+            "says how it is read; set model.reading = 'softmax', 'sigmoid' or 'values'."
         )
     if name is None and getattr(model, "loss", None) is not None:
         warnings.warn(
@@ -242,7 +248,7 @@ def check_problem(model, problem):
         return
     reading, takes_logits = reading_of_loss(getattr(model, "loss", None))
     end = None if hasattr(model, "reading") else end_of(model)  # others warn in `compile`
-    given = {None: None, "linear": "logits"}.get(end, "probabilities")
+    given = "probabilities" if end in READINGS else "logits" if end == "linear" else None
     taken = "logits" if takes_logits else "probabilities"
     if reading in ("softmax", "sigmoid") and given not in (None, taken):
         warnings.warn(
@@ -277,7 +283,8 @@ def _reading_inside(model):
     Raises:
         ValueError: they are read differently, or what follows them may change how they are read.
     """
-    readings, passing = inside(model, "reading")
+    of_loss = lambda part: reading_of_loss(getattr(part, "loss", None))[0]  # noqa: E731
+    readings, passing = inside(model, "reading", otherwise=of_loss)
     for reading in readings:
         check_choice("reading", reading, (*READINGS, None))
     if not any(readings):

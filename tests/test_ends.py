@@ -6,8 +6,9 @@ import pytest
 
 import keras_vit
 from keras_vit import evaluation
+from keras_vit.ends import known_of_end
 from keras_vit.exports.graph import served
-from keras_vit.outputs import reading_of
+from keras_vit.outputs import Reading, reading_of
 from tests.support import images, refuses, tiny_vit
 from tests.test_outputs import LOGITS, PICTURE, SIGMOIDS, SOFTMAX, close, model_with, told
 
@@ -83,6 +84,65 @@ def test_members_that_are_read_differently_or_name_their_outputs_differently():
     refuses(r"same class_names.*set model\.class_names", keras_vit.predict, mean, PICTURE)
     mean.class_names = ("x", "y", "z")
     keras_vit.predict(mean, PICTURE)
+
+
+@pytest.mark.parametrize("make", ["picked", "called", "reopened", "passed on"])
+def test_one_of_several_heads_keeps_its_reading_and_names(make, tmp_path):
+    heads = keras_vit.add_heads(tiny_vit(num_classes=0), {"tags": 3, "age": 3, "x": 3, "kind": 3})
+    heads.reading = {"tags": "sigmoid", "age": "values", "kind": "softmax"}
+    heads.class_names = {"tags": ("a", "b", "c"), "kind": ("d", "e", "f")}
+
+    def one(name):
+        x = keras.Input((16, 16, 3))
+        y = {"called": heads(x), "passed on": heads(x)}.get(make, heads.output)[name]
+        y = keras.layers.Dropout(0.1)(y) if make == "passed on" else y
+        model = keras.Model(heads.input if make in ("picked", "reopened") else x, y)
+        if make == "reopened":
+            model.save(tmp_path / "one.keras")
+            model = keras.saving.load_model(tmp_path / "one.keras")
+        return model
+
+    for name, reading in heads.reading.items():
+        assert reading_of(one(name)) == Reading(reading, False)
+        assert known_of_end(one(name), "class_names") == heads.class_names.get(name)
+    refuses("Each head has a reading of its own.*with no loss for 'x'", reading_of, one("x"))
+    x = keras.Input((16, 16, 3))
+    both = keras.layers.Concatenate()([heads(x)["tags"], heads(x)["age"]])
+    refuses("read as sigmoid and values, at once", reading_of, keras.Model(x, both))
+
+
+def test_a_model_inside_that_was_trained_is_read_by_its_loss():
+    x = keras.Input((4,))
+    for loss, reading in (("mse", "values"), (keras.losses.BinaryCrossentropy(True), "sigmoid")):
+        inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        inner.compile("sgd", loss)
+        for outer in (keras.Model(x, inner(x)), keras.Sequential([x, inner])):
+            assert reading_of(outer) == Reading(reading, False)
+        several = keras.Model(x, {"a": inner(x), "b": keras.layers.Dense(2)(x)})
+        several.compile("sgd", {"a": loss, "b": "mae"})
+        assert reading_of(keras.Model(x, several(x)["a"])).name == reading
+        assert reading_of(keras.Model(x, several(x)["b"])).name == "values"
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "exponential", "softplus"])
+def test_an_activation_makes_no_logits(name):
+    layers = keras.layers
+    for end in (
+        [layers.Dense(3, activation=name)],
+        [layers.Dense(3), layers.Activation(name)],
+        [layers.Dense(3, activation=name), layers.Identity()],
+        [layers.Dense(3), getattr(keras.activations, name)],
+    ):
+        x = y = keras.Input((4,))
+        for layer in end:
+            y = layer(y)
+        model = keras.Model(x, y)
+        refuses("makes no logits.*set model.reading", reading_of, model)
+        assert reading_of(model, "values") == Reading("values", False)
+        model.compile("sgd", "mse")
+        assert reading_of(model).name == "values"
+    for logits in (layers.Dense(3), layers.Dense(3, activation="log_softmax")):
+        assert reading_of(keras.Sequential([keras.Input((4,)), logits])) == Reading("softmax")
 
 
 @pytest.mark.parametrize("around", [0, 1, 2])
