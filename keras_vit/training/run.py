@@ -227,15 +227,15 @@ class Run:
         batches = feed.batches(self.model, self.local_data, start, self.progress.total)
         self.example = next(batches)
         self.batches = itertools.chain([self.example], batches)  # the first is read once
-        if hasattr(self.validation, "from_step"):  # its labels now, and not after an epoch
-            feed.check_labels(self.model, next(iter(self.validation.from_step(0))))
 
     def build(self):
-        """Makes the variables of model, optimizer and metrics, with the example."""
+        """Makes the variables of model, optimizer and metrics, which are to fit all labels."""
         images = keras.utils.unpack_x_y_sample_weight(self.example)[0]
         look(self.model, "train", images, owner_of_images(self.model))
         with self.devices.scope():
             checkpoint.build_state(self.model, self.example)
+        if hasattr(self.validation, "from_step"):  # its labels now, and not after an epoch
+            feed.check_labels(self.model, next(iter(self.validation.from_step(0))))
 
     def describe(self):
         """What a run must have in common with one that it continues, as a flat dict."""

@@ -66,14 +66,15 @@ def test_what_is_settled_counts_whoever_says_otherwise():
 def test_contradictions_are_of_what_the_arrays_show():
     arguments = Arguments()
     arguments.add(ARRAYS, width=8, patch_size=(4, 4), pool="token")
-    arguments.config = {"hidden_size": 16, "patch": 4, "patches": [4, 2], "pooling": "mean"}
+    config = {"hidden_size": 16, "patch": 4, "patches": [4, 2], "pooling": "mean"}
     fields = {
         "hidden_size": "width",
         "patch": "patch_size",
         "patches": "patch_size",
         "pooling": "pool",
     }
-    assert arguments.contradictions(fields) == {"hidden_size": (16, 8), "patches": ([4, 2], (4, 4))}
+    found = arguments.contradictions(config, fields)
+    assert found == {"hidden_size": (16, 8), "patches": ([4, 2], (4, 4))}
     assert arguments.from_config("width") is None
 
 
