@@ -146,7 +146,7 @@ def changed_layers(model):
         present = policy_at(layer.dtype_policy, path)
         if present != policy_at(policy, path) or getattr(layer, "lora_enabled", False):
             config = {**layer.get_config(), "dtype": keras.dtype_policies.serialize(present)}
-            changed[path] = {key: config[key] for key in CHANGES if config.get(key)}
+            changed[path] = {key: config[key] for key in CHANGES if config.get(key) is not None}
     return json.loads(json.dumps(changed))  # with lists for tuples, as a file gives it back
 
 

@@ -36,7 +36,7 @@ class ExtendedNetwork(Network):
         v = self.variant
         patches = self.cut(self.stem(images))
         x, positions = self.embed(patches), self.position_layers()
-        rotations = {layer: layer(patches) for layer in positions} if v.rotary else {}
+        rotations = {layer: layer(patches) for layer in dict.fromkeys(positions) if v.rotary}
         if self.patch_dropout:
             options = {"dtype": self.dtype, "name": "patch_dropout"}
             drop = layers.PatchDropout(self.patch_dropout, v.learned_tokens, **options)

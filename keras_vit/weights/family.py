@@ -100,7 +100,7 @@ class Family:
             raise CheckpointError(text) from error
         arrays, origin, ignored = self.table.read(layers, self.name, self.ignored)
         origin = {target: names.get(where, where) for target, where in origin.items()}
-        return arrays, origin, tuple(names[name] for name in ignored)
+        return arrays, origin, tuple(names.get(name, name) for name in ignored)
 
     def plain_name(self, name, file):
         """The name of an array as it stands in the table."""

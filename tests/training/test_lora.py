@@ -105,8 +105,9 @@ def test_merging_a_model_of_keras_layers():
     assert_close(merged(x), model(x), 1e-6)
 
 
-def test_a_saved_model_opens_with_its_adaptation(tmp_path):
-    model, _ = adapted(alpha=3.0)
+@pytest.mark.parametrize("alpha", [3.0, 0.0])
+def test_a_saved_model_opens_with_its_adaptation(alpha, tmp_path):
+    model, _ = adapted(alpha=alpha)
     model.compile("adam", LOSS)
     model.fit(images(), np.arange(4) % 3, verbose=0)
     model.save(tmp_path / "model.keras")
@@ -115,7 +116,7 @@ def test_a_saved_model_opens_with_its_adaptation(tmp_path):
     assert_close(training.merge_lora(loaded)(images()), model(images()), 2e-6)
     assert adapted_layers(loaded).keys() == adapted_layers(model).keys()
     for layer in adapted_layers(loaded).values():
-        assert (layer.lora_rank, layer.lora_alpha) == (2, 3.0)
+        assert (layer.lora_rank, layer.lora_alpha) == (2, alpha)
     assert trained(loaded) == trained(model)
     for step in (model, loaded):  # the state of the optimizer fits as well
         step.fit(images(), np.arange(4) % 3, verbose=0)
