@@ -14,7 +14,12 @@ _PASSING += ("Average", "Mean", "Stack", "Concatenate")  # of members that end a
 _ENDS = {"softmax": "softmax", "sparsemax": "softmax"}
 _ENDS |= {"sigmoid": "sigmoid", "hardsigmoid": "sigmoid"}
 # Other functions, after which outputs are no logits.
-_FUNCTIONS = {"exp", *(name.replace("_", "") for name in dir(keras.activations))}
+_FUNCTIONS = {
+    "absolute",
+    "exp",
+    "prelu",
+    *(name.replace("_", "") for name in dir(keras.activations)),
+}
 _FUNCTIONS -= {*_ENDS, "linear", "logsoftmax"}
 # Those that leave each class in its place, whatever becomes of its number.
 _IN_PLACE = (*_PASSING, "InputLayer", "Activation", "Softmax", "Sigmoid", "LogSoftmax")
@@ -46,12 +51,12 @@ def _branches(model, kept=_PASSING):
         known = _ENDS.get(own) or _ENDS.get(called)
         is_head = part.name == "head" and type(part).__module__.startswith("keras_vit.")
         if isinstance(part, keras.Model) or _networks_in(part):
-            found = [(each and end_of(each), each) for each in _called(model, part, parts)]
+            makers = [(each and end_of(each), each) for each in _called(model, part, parts)]
         elif known and passing and name not in kept:
-            found = [(known, None)]
+            makers = [(known, None)]
         elif is_head or (is_new and not known):
             end = "function" if called in _FUNCTIONS else "linear" if is_new else None
-            found = [(end, _record_of(model, part))]
+            makers = [(end, _record_of(model, part))]
         else:
             if passing and not is_new and name not in kept and {own, called} & _FUNCTIONS:
                 changed = "function"
@@ -59,8 +64,8 @@ def _branches(model, kept=_PASSING):
             tensors = keras.tree.flatten(getattr(part, "input", None))
             left += max(len({id(tensor) for tensor in tensors}), 1) - 1
             continue
-        branches += [(end if passing else changed, network) for end, network in found]
-        left, all_pass = left - len(found), passing
+        branches += [(end if passing else changed, network) for end, network in makers]
+        left, all_pass = left - len(makers), passing
         if left <= 0:
             break
     return branches, all_pass

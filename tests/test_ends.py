@@ -141,6 +141,9 @@ def test_an_activation_makes_no_logits(name):
         assert reading_of(model, "values") == Reading("values", False)
         model.compile("sgd", "mse")
         assert reading_of(model).name == "values"
+    for end in (layers.PReLU(), layers.LeakyReLU(), keras.ops.abs):
+        model = keras.Model(x, end(layers.Dense(3)(x)))
+        refuses("makes no logits", reading_of, model)
     for logits in (layers.Dense(3), layers.Dense(3, activation="log_softmax")):
         assert reading_of(keras.Sequential([keras.Input((4,)), logits])) == Reading("softmax")
 

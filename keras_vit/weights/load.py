@@ -171,8 +171,8 @@ def read_contents(contents, model_arguments, prefix=None):
         # The arrays of the model without a prefix, and the family whose format has such names.
         model = find_model(contents, prefix)
         # Each array by the path of its variable, and the arguments of the model.
-        found = dataclasses.replace(contents, arrays=model.arrays, prefix=model.prefix)
-        checkpoint = model.family.read(found, model_arguments)
+        model_contents = dataclasses.replace(contents, arrays=model.arrays, prefix=model.prefix)
+        checkpoint = model.family.read(model_contents, model_arguments)
         check_architecture(checkpoint)
         # What a config says that is not of this model, as the arrays show, is left aside.
         config = contents.config if checkpoint.arguments.config else {}
