@@ -8,13 +8,12 @@ import keras
 from keras_vit import layers
 from keras_vit.checks import rate
 from keras_vit.extensions import Extensions
-from keras_vit.layers.extensions.blocks import BLOCKS
+from keras_vit.layers.extensions.blocks import BLOCKS, position_argument
 from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.layers.head import linear_map, pre_logits
-from keras_vit.layers.layer import Identity
 from keras_vit.models.vit import Network
 from keras_vit.text import brief
 
@@ -33,26 +32,17 @@ class ExtendedNetwork(Network):
     token_merging: int | Sequence[int] = 0
 
     def __call__(self, images):
-        v = self.variant
-        patches = self.cut(self.stem(images))
-        x, positions = self.embed(patches), self.position_layers()
-        rotations = {layer: layer(patches) for layer in dict.fromkeys(positions) if v.rotary}
+        v, patches = self.variant, self.cut(self.stem(images))
+        x, positions = self.embed(patches), self.positions(patches)
         if self.patch_dropout:
-            options = {"dtype": self.dtype, "name": "patch_dropout"}
-            drop = layers.PatchDropout(self.patch_dropout, v.learned_tokens, **options)
-            x, *kept = drop([x, *rotations.values()]) if rotations else [drop(x)]
-            rotations = dict(zip(rotations, kept))
+            x, positions = self.drop_patches(x, positions)
         x = NORMS[v.pre_norm](v.epsilon, dtype=self.dtype, name="pre_norm")(x)
         size = None  # the patches that each token stands for: one, until tokens are merged
-        argument, merged = position_argument(v), merged_tokens(v, self.token_merging)
-        for i, position in enumerate(positions):
-            if merged[i] or size is not None:
-                x, size = self.merging_block(i, merged[i])(x, size=size)
-            elif argument:
-                attended = rotations[position] if v.rotary else position(x)
-                x = self.block(i)(x, **{argument: attended})
+        for i, merged in enumerate(merged_tokens(v, self.token_merging)):
+            if merged or size is not None:
+                x, size = self.merging_block(i, merged)(x, size=size)
             else:
-                x = self.block(i)(position(x))
+                x = self.call_block(i, x, positions)
         return self.read_out(x, size)
 
     def cut(self, x):
@@ -74,34 +64,18 @@ class ExtendedNetwork(Network):
         )
         return encoder(patches)
 
-    def block(self, i):
-        v, arguments = self.variant, self.block_arguments(i)
-        if v.extensions == Extensions() and not v.is_relative:
-            block = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
-            return block(**arguments)
-        if v.block == "axial":
-            arguments |= {"grid": self.grid, "axis": ("row", "column")[i % 2]}
-        block = (REMAT_BLOCKS if self.remat else BLOCKS)[v.block]
-        return block(**arguments, extensions=v.extensions)
-
-    def merging_block(self, i, merged=0):
-        """Block `i`, which takes tokens and their sizes and joins some of them."""
-        v = self.variant
-        options = {"extensions": v.extensions, "merged": merged, "protected": v.learned_tokens}
-        return MERGING_BLOCKS[v.block](**self.block_arguments(i), **options)
-
-    def position_layers(self):
-        """The position layer of each block: none, its own, or the one that all share."""
+    def positions(self, patches):
+        """Rotations, or layers of other positions: none, one for all blocks, or one for each."""
         v = self.variant
         if not v.rotary and not v.has_positions_in_blocks:
-            return [Identity()] * v.block_layers
+            return []
         is_shared = not v.rotary.learned if v.rotary else v.position_at == "shared"
-        if is_shared:
-            return [self.position_layer()] * v.block_layers
-        return [self.position_layer(f"_{i}") for i in range(v.block_layers)]
+        suffixes = [""] if is_shared else [f"_{i}" for i in range(v.block_layers)]
+        made = [self.position_layer(suffix) for suffix in suffixes]
+        return [layer(patches) for layer in made] if v.rotary else made
 
-    def position_layer(self, suffix=""):
-        """One of the position layers; the suffix ends its name."""
+    def position_layer(self, suffix):
+        """A position layer, whose name ends with the suffix."""
         v, heads = self.variant, self.variant.num_heads
         options = {"dtype": self.dtype, "name": f"{'rotary' if v.rotary else 'position'}{suffix}"}
         if v.rotary:
@@ -114,6 +88,40 @@ class ExtendedNetwork(Network):
         options |= {"class_token": v.class_token, "interpolation": v.interpolation}
         options |= {"registers": v.learned_tokens - int(v.class_token)}
         return layers.PositionEmbedding(v.position, self.grid, **options)
+
+    def drop_patches(self, x, rotations):
+        """In training fewer patches, and the rotations of those that are left."""
+        options = {"dtype": self.dtype, "name": "patch_dropout"}
+        drop = layers.PatchDropout(self.patch_dropout, self.variant.learned_tokens, **options)
+        if not rotations:
+            return drop(x), []
+        x, *rotations = drop([x, *rotations])
+        return x, rotations
+
+    def block(self, i):
+        v, arguments = self.variant, self.block_arguments(i)
+        if v.extensions == Extensions() and not v.is_relative:
+            block = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
+            return block(**arguments)
+        if v.block == "axial":
+            arguments |= {"grid": self.grid, "axis": ("row", "column")[i % 2]}
+        block = (REMAT_BLOCKS if self.remat else BLOCKS)[v.block]
+        return block(**arguments, extensions=v.extensions)
+
+    def call_block(self, i, x, positions):
+        """The tokens after block `i`, to which positions are added or which attends by them."""
+        position = positions[i % len(positions)] if positions else None
+        if isinstance(position, layers.PositionEmbedding):
+            return self.block(i)(position(x))
+        position = position(x) if self.variant.is_relative else position
+        block = self.block(i)
+        return block(x, **position_argument(block, position))
+
+    def merging_block(self, i, merged=0):
+        """A new block `i`, which takes tokens with their sizes, and joins some of the tokens."""
+        v = self.variant
+        options = {"extensions": v.extensions, "merged": merged, "protected": v.learned_tokens}
+        return MERGING_BLOCKS[v.block](**self.block_arguments(i), **options)
 
     def read_out(self, tokens, size=None):
         """The logits of the tokens after the last block, or the mean of two heads' logits."""
@@ -156,13 +164,6 @@ class ExtendedNetwork(Network):
         return pool(norm(x), size=size) if reads_many else norm(pool(x, size=size))
 
 
-def position_argument(v):
-    """The argument of a block that takes the positions of a `Variant`; `None` if none does."""
-    if v.rotary:
-        return "rotation"
-    return {"relative": "distances", "relative_2d": "bias"}.get(v.position)
-
-
 def check_options(v, options):
     """Raises a ValueError where a model of a `Variant` cannot have some arguments, by name."""
     for name in ("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"):
@@ -193,8 +194,8 @@ def check_options(v, options):
         ("patch_dropout", options["patch_dropout"], dropping),
         ("token_merging", is_merging, merging),
     ):
-        if is_used and any(reasons.values()):
-            reason = next(reason for reason, is_so in reasons.items() if is_so)
+        reason = next((reason for reason, is_so in reasons.items() if is_so), None)
+        if is_used and reason:
             raise ValueError(
                 f"{name}={options[name]!r} cannot be: {reason}. Choose {name}=0 or another model."
             )

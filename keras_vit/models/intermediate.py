@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_vit.checks import pair
 from keras_vit.layers import kernels
-from keras_vit.layers.extensions.blocks import named
+from keras_vit.layers.extensions.blocks import position_argument
 from keras_vit.layers.extensions.patches import PatchDropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.patch_encoder import PatchEncoder
@@ -184,7 +184,7 @@ class BlockAttention(Layer):
             self.block.build(input_shape)
 
     def call(self, x, *positions):
-        return self.block.attention_scores(x, **named(self.block, *positions))
+        return self.block.attention_scores(x, **position_argument(self.block, *positions))
 
     def compute_output_spec(self, x, *positions):
         batch, tokens, _ = x.shape

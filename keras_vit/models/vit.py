@@ -53,7 +53,7 @@ class Network:
         return resnet_stages(images, v.stem, version="v1", width=v.stem_width, **options)
 
     def cut(self, x):
-        """x_p: images, or feature maps, as sequences of patches."""
+        """x_p: the patches of images, or of feature maps, in a sequence."""
         v = self.variant
         options = {"drop_incomplete": v.stem is not None, "dtype": self.dtype, "name": "patches"}
         return Patches(v.patch_size, **options)(x)
@@ -63,7 +63,7 @@ class Network:
         return PatchEncoder(**self.encoder_arguments())(patches)
 
     def encoder_arguments(self):
-        """Those of the layer of `embed`."""
+        """The arguments of the layer that `embed` makes."""
         v = self.variant
         return {
             "width": v.width,
@@ -77,11 +77,11 @@ class Network:
         }
 
     def block(self, i):
-        """Block `i`, a new layer."""
+        """A new block `i`."""
         return TransformerBlock(**self.block_arguments(i))
 
     def block_arguments(self, i):
-        """Those of block `i`; stochastic depth grows from 0 at the first block."""
+        """The arguments of block `i`; stochastic depth grows from 0 at the first block."""
         v = self.variant
         return {
             "num_heads": v.num_heads,

@@ -13,8 +13,8 @@ from keras_vit.layers.layer import Identity, Layer
 from keras_vit.layers.transformer_block import TransformerBlock
 
 
-def named(block, position=None):
-    """What enters a block beside its tokens in a graph, by the argument of `call` that takes it.
+def position_argument(block, position=None):
+    """The positions that a block attends by, as an argument of its `call`; {} for none.
 
     A block knows whether positions are rotary, and only the table of distances is a matrix.
     """
@@ -84,7 +84,7 @@ class ExtendedBlock(TransformerBlock):
 
     def taken(self, args, kwargs):
         # Graphs in files of version 0.1 have one name for all positions.
-        kwargs |= named(self, kwargs.pop("relative_position", None))
+        kwargs |= position_argument(self, kwargs.pop("relative_position", None))
         return super().taken(args, kwargs)
 
     def call(self, x, training=False, **positions):
