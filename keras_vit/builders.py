@@ -11,7 +11,7 @@ from keras_vit.arguments import BiTOptions, ViTOptions
 from keras_vit.checks import check_names, marked
 from keras_vit.families import FAMILIES
 from keras_vit.models import BIT_VARIANTS, BiT, VisionTransformer
-from keras_vit.models.origin import argument_names
+from keras_vit.models.record import argument_names
 from keras_vit.models.surgery import building_arguments
 from keras_vit.text import shortened, unknown
 from keras_vit.variants import VARIANTS, get_variant

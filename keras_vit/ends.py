@@ -83,17 +83,17 @@ def _called(model, part, parts):
 
 
 def _record_of(model, head):
-    """What the `Origin` of a network says of its head, or of one of several; `None` of others.
+    """What the `ModelRecord` of a network says of its head, or of one of several; `None` of others.
 
     The first layer keeps it where a graph took the layers of the network.
     """
     layers = [each for each in model.layers if not isinstance(each, keras.Model)]
-    origin = next(filter(None, (getattr(layer, "origin", None) for layer in layers)), None)
-    if origin is None or not type(head).__module__.startswith("keras_vit."):
+    record = next(filter(None, (getattr(layer, "model_record", None) for layer in layers)), None)
+    if record is None or not type(head).__module__.startswith("keras_vit."):
         return None
     if head.name == "head":
-        return origin
-    values = {name: getattr(origin, name) for name in OF_HEADS}
+        return record
+    values = {name: getattr(record, name) for name in OF_HEADS}
     if not any(isinstance(value, Mapping) for value in values.values()):
         return None
     values = {name: of_head(value, head.name) for name, value in values.items()}

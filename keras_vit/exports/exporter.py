@@ -17,7 +17,8 @@ from keras_vit.checks import check_choice
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
 from keras_vit.exports.graph import ExportError, compare, real_images, served, told
 from keras_vit.models import BiT, VisionTransformer
-from keras_vit.models.classifier import Classifier, changed_layers
+from keras_vit.models.changed_layers import changed_layers
+from keras_vit.models.classifier import Classifier
 from keras_vit.text import visible
 from keras_vit.training import merge_lora
 from keras_vit.training.lora import adapted_layers

@@ -109,7 +109,7 @@ class Layer(FloatInputs, keras.layers.Layer):
     says otherwise; `compute_output_shape` follows from it.
     """
 
-    origin = None  # of a model, whose first layer saves it: what the model is beside its graph
+    model_record = None  # the `ModelRecord` of the model whose first layer this is
 
     def __new__(cls, *args, **kwargs):
         bound = inspect.signature(cls.__init__).bind(None, *args, **kwargs)
@@ -136,18 +136,18 @@ class Layer(FloatInputs, keras.layers.Layer):
         is_data, as_dict = dataclasses.is_dataclass, dataclasses.asdict
         config = {name: as_dict(x) if is_data(x) else x for name, x in self._arguments.items()}
         config |= super().get_config()
-        if self.origin:
-            config["origin"] = keras.saving.serialize_keras_object(self.origin)
+        if self.model_record:
+            config["origin"] = keras.saving.serialize_keras_object(self.model_record)
         return config
 
     @classmethod
     def from_config(cls, config):
         current, config = cls, dict(config)
-        origin = config.pop("origin", None)
+        record = config.pop("origin", None)
         for translate in EARLIER_CONFIGS:
             current = translate(current, config)
         layer = super(Layer, current).from_config(config)
-        layer.origin = origin and keras.saving.deserialize_keras_object(origin)
+        layer.model_record = record and keras.saving.deserialize_keras_object(record)
         return layer
 
 

@@ -87,7 +87,7 @@ def _collect(layer, place, networks, seen):
         return
     seen[id(layer)] = layer
     parts = _parts(layer, place)
-    first = next((part for part, _ in parts if isinstance(part, Layer) and part.origin), None)
+    first = next((part for part, _ in parts if isinstance(part, Layer) and part.model_record), None)
     if isinstance(layer, keras.Model) and first is not None:
         view = _view(layer, first)
         networks[id(view)] = view, f"keras_vit.backbone({place})" if place != "model" else place
@@ -115,12 +115,12 @@ def _parts(layer, place):
 
 def _view(graph, first):
     """The model of the layers of a network that are in a graph, of which `first` is one."""
-    origin, names = first.origin, tuple(layer.name for layer in graph.layers)
-    if (view := origin.views.get(names)) is not None:
+    record, names = first.model_record, tuple(layer.name for layer in graph.layers)
+    if (view := record.views.get(names)) is not None:
         return view
     # They are in the order in which they run.
     layers = {x.name: x for x in graph.layers if type(x).__module__.startswith("keras_vit.")}
-    v, classes = origin.variant, origin.num_classes if "head" in layers else 0
+    v, classes = record.variant, record.num_classes if "head" in layers else 0
     ends = ["pool", "norm", "pre_logits", "projection", *(["head"] if classes else [])]
     if isinstance(v, BiTVariant):
         trunk = [layer for name, layer in layers.items() if name.startswith("stage_")]
@@ -145,11 +145,11 @@ def _view(graph, first):
         v = v.replace(**fields)
     last = [layers[name] for name in layers if name in ends] or trunk or [*layers.values()]
     last = graph.get_layer("mean") if classes and "mean" in names else last[-1]
-    view = origin.model_class.__new__(origin.model_class)  # whose constructor would make layers
+    view = record.model_class.__new__(record.model_class)  # whose constructor would make layers
     outputs = keras.tree.flatten(last.output)[0]
-    Classifier.__init__(view, first.input, outputs, origin, graph.name)
+    Classifier.__init__(view, first.input, outputs, record, graph.name)
     view.variant, view.num_classes = v, classes
-    origin.views[names] = view
+    record.views[names] = view
     return view
 
 
@@ -206,7 +206,7 @@ def entering(model, network, images):
     """
     if model is network or network.inputs[0] in getattr(model, "inputs", ()):
         return images
-    is_view = any(view is network for view in network.origin.views.values())
+    is_view = any(view is network for view in network.model_record.views.values())
     first = network.layers[1] if is_view else network
     reached = []
 

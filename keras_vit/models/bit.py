@@ -21,7 +21,7 @@ from keras_vit.layers.resnet import (
     resnet_stages,
 )
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.origin import Origin, argument_names
+from keras_vit.models.record import ModelRecord, argument_names
 from keras_vit.preprocessing import BIT
 from keras_vit.text import brief
 
@@ -135,7 +135,7 @@ class BiT(Classifier):
     ):
         checks.check_names(BiTVariant, architecture, argument_names(BiT))
         v = get_bit_variant(variant, **architecture)
-        origin = Origin(
+        record = ModelRecord(
             type(self),
             v,
             image_size,
@@ -145,16 +145,16 @@ class BiT(Classifier):
             dtype_policy=dtype,
             preprocessing=BIT,
         )
-        policy, images = origin.dtype_policy, origin.image_input(any_size=True)
+        policy, images = record.dtype_policy, record.image_input(any_size=True)
         options = {"numerics": v.numerics, "folded": v.folded, "dtype": policy}
         x = resnet_stages(images, v.blocks, version=v.version, width=v.width, **options)
         if v.version == "v2":  # units of v1 end with a norm and a ReLU
             x = GroupNorm(NUMERICS[v.numerics].norm_epsilon, dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)
         x = GlobalMean(dtype=policy, name="pool")(x)
-        if origin.num_classes:
-            x = linear_head(x, origin.num_classes, bias=head_bias, dtype=policy)
-        super().__init__(images, x, origin=origin, name=name)
+        if record.num_classes:
+            x = linear_head(x, record.num_classes, bias=head_bias, dtype=policy)
+        super().__init__(images, x, record=record, name=name)
 
     variant_of = staticmethod(get_bit_variant)  # see `Classifier.variant_of`
 

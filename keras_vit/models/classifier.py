@@ -1,24 +1,18 @@
 """What the models have in common: their arguments, which images they take, and their config."""
 
-import functools
 import inspect
-import json
-import operator
 import warnings
 
 import keras
 import numpy as np
 
 from keras_vit.layers import kernels
-from keras_vit.layers.head import head_policy
 from keras_vit.layers.layer import Layer
-from keras_vit.models.origin import SETTINGS, came_with_weights, of_origin
+from keras_vit.models.changed_layers import apply_changes, changes_of
+from keras_vit.models.record import SETTINGS, came_with_weights, recorded
 from keras_vit.models.trainer import Trainer, record_loss
 from keras_vit.outputs import warn_of_last_loss
-from keras_vit.workarounds import own_policy, policy_at
-
-# The part of a layer's config that `changed_layers` keeps.
-CHANGES = ("dtype", "quantization_config", "lora_rank", "lora_alpha")
+from keras_vit.workarounds import own_policy
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -30,24 +24,24 @@ class Classifier(Trainer, keras.Model):
 
     Args:
         images, outputs: of the Functional graph.
-        origin: the `Origin` of the model.
+        record: the `ModelRecord` of the model.
     """
 
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
-    variant_of = None  # of a subclass: makes its variant of the fields in a config (`Origin`)
-    preprocessing, weights_from = of_origin("preprocessing"), of_origin("weights_from")
-    class_names, label_set = of_origin("class_names", True), of_origin("label_set", True)
-    reading = of_origin("reading", True)
+    variant_of = None  # of a subclass: makes its variant of the fields in a config (`ModelRecord`)
+    preprocessing, weights_from = recorded("preprocessing"), recorded("weights_from")
+    class_names, label_set = recorded("class_names", True), recorded("label_set", True)
+    reading = recorded("reading", True)
 
-    def __init__(self, images, outputs, origin, name):
+    def __init__(self, images, outputs, record, name):
         super().__init__(images, outputs, name=name)
         for attribute in ("variant", *SETTINGS):
-            setattr(self, attribute, getattr(origin, attribute))
+            setattr(self, attribute, getattr(record, attribute))
         # Functional models ignore dtype as an argument. That of layers may change.
-        self.origin, self.dtype_policy = origin, own_policy(origin.dtype_policy)
+        self.model_record, self.dtype_policy = record, own_policy(record.dtype_policy)
         first = next((layer for layer in self.layers if isinstance(layer, Layer)), None)
         if first is not None:
-            first.origin = origin
+            first.model_record = record
 
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.check_images(inputs))
@@ -90,7 +84,7 @@ class Classifier(Trainer, keras.Model):
         return images
 
     def get_config(self):
-        return {**self.origin.config_of(self), "name": self.name, **changes_of(self)}
+        return {**self.model_record.config_of(self), "name": self.name, **changes_of(self)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -112,62 +106,6 @@ def _fits(shape, expected):
     return len(shape) == len(expected) and all(a in (None, b) or b is None for a, b in pairs)
 
 
-def changes_of(model):
-    """How the layers of a model were changed, and what is frozen, as a part of its config."""
-    frozen = [v.path for v in model.weights if not v.trainable]
-    return {"changed_layers": changed_layers(model), "frozen": frozen}
-
-
-def apply_changes(model, changed_layers=None, frozen=None):
-    """Changes a new model as `changes_of` tells."""
-    change_layers(model, changed_layers or {})
-    frozen = set(frozen or ())
-    # Whole layers as such, so that `layer.trainable` says so too; then single variables.
-    for layer in model.layers:
-        inside = {v.path for v in layer.weights}
-        if inside and inside <= frozen:
-            layer.trainable = False
-    for variable in model.trainable_variables:
-        variable.trainable = variable.path not in frozen
-
-
 def _as_tensor(x):
     """Keras would convert an array of NumPy where PyTorch's compiler cannot follow."""
     return kernels.as_tensor(x) if isinstance(x, np.ndarray) else x
-
-
-def changed_layers(model):
-    """What makes the layers of a new model those of this one: path -> a part of the config."""
-    changed = {}
-    for path, layer in _layers_with_weights(model).items():
-        policy = model.dtype_policy
-        if path in ("head", "head_distillation"):
-            policy = head_policy(policy)
-        present = policy_at(layer.dtype_policy, path)
-        if present != policy_at(policy, path) or getattr(layer, "lora_enabled", False):
-            config = {**layer.get_config(), "dtype": keras.dtype_policies.serialize(present)}
-            changed[path] = {key: config[key] for key in CHANGES if config.get(key) is not None}
-    return json.loads(json.dumps(changed))  # with lists for tuples, as a file gives it back
-
-
-def change_layers(model, changed):
-    """Quantises and adapts the layers that `changed_layers` found, as far as the model has them."""
-    layers = _layers_with_weights(model)
-    for path in filter(layers.__contains__, changed):
-        config, layer = changed[path], layers[path]
-        policy = keras.dtype_policies.get(config["dtype"])
-        # What stands in the graph itself, such as a head of several, opens quantised and adapted.
-        if policy.quantization_mode and not layer.quantization_mode:
-            quantization = keras.saving.deserialize_keras_object(config.get("quantization_config"))
-            # The model does it, because it has to forget the kernel in its own lists too.
-            only = functools.partial(operator.is_, layer)
-            model.quantize(policy.quantization_mode, quantization, filters=only)
-        layer.dtype_policy = policy
-        if config.get("lora_rank") and not layer.lora_enabled:
-            layer.enable_lora(config["lora_rank"], lora_alpha=config["lora_alpha"])
-
-
-def _layers_with_weights(model):
-    """{path: layer}, outer ones before those in them."""
-    layers = model._flatten_layers(include_self=False)
-    return {layer.path: layer for layer in layers if layer.weights}

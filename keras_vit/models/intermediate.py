@@ -118,7 +118,7 @@ def _layer_of(model, layer_class):
 
 def _was_built_with_norm(model):
     """Whether a graph of a user has left out the last norm of the model that it is made of."""
-    v = getattr(model, "origin", model).variant
+    v = getattr(model, "model_record", model).variant
     return getattr(v, "final_norm", False) and not v.norm_after_pool
 
 

@@ -10,8 +10,8 @@ from keras_vit.checks import positive_int
 from keras_vit.heads import errors_of, heads_of, of_head
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
-from keras_vit.models.classifier import apply_changes, changes_of
-from keras_vit.models.origin import of_origin
+from keras_vit.models.changed_layers import apply_changes, changes_of
+from keras_vit.models.record import recorded
 from keras_vit.models.trainer import Trainer, record_loss
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what all backends take as the name of a layer
@@ -26,15 +26,15 @@ class MultitaskModel(Trainer, keras.Model):
     with the model.
     """
 
-    preprocessing, weights_from = of_origin("preprocessing"), of_origin("weights_from")
-    class_names, reading, label_set = of_origin("class_names"), of_origin("reading"), None
-    variant, image_size, channels = map(of_origin, ("variant", "image_size", "channels"))
+    preprocessing, weights_from = recorded("preprocessing"), recorded("weights_from")
+    class_names, reading, label_set = recorded("class_names"), recorded("reading"), None
+    variant, image_size, channels = map(recorded, ("variant", "image_size", "channels"))
     num_classes = property(lambda self: {head: x.shape[-1] for head, x in self.output.items()})
 
     @property
-    def origin(self):
-        """The `Origin` of the network, which is saved with its first layer."""
-        return next(x.origin for x in self.layers if isinstance(x, Layer) and x.origin)
+    def model_record(self):
+        """The `ModelRecord` of the network, which is saved with its first layer."""
+        return next(x.model_record for x in self.layers if isinstance(x, Layer) and x.model_record)
 
     def compile(self, *args, **kwargs):
         super().compile(*args, **kwargs)

@@ -11,7 +11,7 @@ from keras_vit.checks import check_names, pair, rate
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
 from keras_vit.models.extended import ExtendedNetwork
-from keras_vit.models.origin import Origin, argument_names
+from keras_vit.models.record import ModelRecord, argument_names
 from keras_vit.models.trainer import Trainer
 from keras_vit.variant import Variant
 from keras_vit.variants import get_variant
@@ -93,22 +93,22 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
         for key, value in rates.items():
             rate(value, key)
         grid, values = pair(grid, "grid"), math.prod(v.patch_size) * channels
-        origin = Origin(type(self), v, grid, num_classes, channels=channels, dtype_policy=dtype)
-        policy = origin.dtype_policy
+        record = ModelRecord(type(self), v, grid, num_classes, channels, dtype_policy=dtype)
+        policy = record.dtype_policy
         inputs = {
-            "patches": keras.Input((None, values), dtype=origin.input_dtype, name="patches"),
+            "patches": keras.Input((None, values), dtype=record.input_dtype, name="patches"),
             "mask": keras.Input((None,), dtype="int32", name="mask"),
             "shapes": keras.Input((2,), dtype="int32", name="shapes"),
         }
         encoder = NaFlexPatchEncoder(v.width, grid, dtype=policy, name="patch_encoder")
         # Padding is a token that stands for no patch.
         x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
-        network = ExtendedNetwork(v, grid, num_classes=origin.num_classes, dtype=policy, **rates)
+        network = ExtendedNetwork(v, grid, num_classes=record.num_classes, dtype=policy, **rates)
         for i in range(v.depth):
             x, size = network.merging_block(i)(x, size=size)
         super().__init__(inputs, network.read_out(x, size=inputs["mask"]), name=name)
         self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
-        self.num_classes, self.dtype_policy = origin.num_classes, own_policy(policy)
+        self.num_classes, self.dtype_policy = record.num_classes, own_policy(policy)
 
     def get_config(self):
         return {

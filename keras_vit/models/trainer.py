@@ -11,8 +11,8 @@ import keras
 
 from keras_vit.class_names import check_class_weight, check_classes, check_labels, check_outputs
 from keras_vit.layers import kernels
-from keras_vit.models.origin import origins_in
 from keras_vit.models.programs import compiled_by_block
+from keras_vit.models.record import records_in
 from keras_vit.outputs import check_problem, is_of_keras, reading_of_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import keep_values_after_errors, new_train_function, one_at_a_time
@@ -87,9 +87,9 @@ def compare_images(model, data, training=False, owner=None):
         part = getattr(model, "student", None) or getattr(model, "encoder", None)
         trained = part if isinstance(part, keras.Model) else model
         before = getattr(trained, "preprocessing", None)
-        for origin in origins_in(trained):
-            if origin.preprocessing == before or (before is None and owner is not trained):
-                origin.preprocessing = given
+        for record in records_in(trained):
+            if record.preprocessing == before or (before is None and owner is not trained):
+                record.preprocessing = given
         trained.preprocessing = given
 
 

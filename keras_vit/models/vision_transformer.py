@@ -10,7 +10,7 @@ from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, known
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.extended import ExtendedNetwork, check_options
-from keras_vit.models.origin import Origin, argument_names
+from keras_vit.models.record import ModelRecord, argument_names
 from keras_vit.models.vit import Network
 from keras_vit.variant import Variant
 from keras_vit.variants import get_variant
@@ -100,7 +100,7 @@ class VisionTransformer(Classifier):
             "variable_size": bool(variable_size),
             "token_merging": token_merging,
         }
-        origin = Origin(
+        record = ModelRecord(
             type(self),
             v,
             image_size,
@@ -110,18 +110,18 @@ class VisionTransformer(Classifier):
             dtype_policy=dtype,
             options=rates | methods,
         )
-        check_options(v, origin.options)
+        check_options(v, record.options)
         is_extended = v.is_extended or any(methods.values())
         network = (ExtendedNetwork if is_extended else Network)(
             v,
-            grid=v.grid(origin.image_size),
-            num_classes=origin.num_classes,
+            grid=v.grid(record.image_size),
+            num_classes=record.num_classes,
             head_bias=head_bias,
-            dtype=origin.dtype_policy,
-            **(origin.options if is_extended else rates),
+            dtype=record.dtype_policy,
+            **(record.options if is_extended else rates),
         )
-        images = origin.image_input(any_size=variable_size)
-        super().__init__(images, network(images), origin=origin, name=name)
+        images = record.image_input(any_size=variable_size)
+        super().__init__(images, network(images), record=record, name=name)
 
     variant_of = staticmethod(get_variant)  # see `Classifier.variant_of`
 
@@ -132,11 +132,11 @@ class VisionTransformer(Classifier):
 
     @property
     def variable_size(self):
-        return self.origin.options["variable_size"]
+        return self.model_record.options["variable_size"]
 
     @property
     def token_merging(self):
-        return self.origin.options["token_merging"]
+        return self.model_record.options["token_merging"]
 
     def check_images(self, images):
         images = super().check_images(images)

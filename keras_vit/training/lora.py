@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit.checks import positive_int
 from keras_vit.models.backbone import backbones, outside
-from keras_vit.models.origin import came_with_weights, origins_in
+from keras_vit.models.record import came_with_weights, records_in
 from keras_vit.training.freeze import (
     TrainableSummary,
     frozen_paths,
@@ -161,7 +161,7 @@ def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     set_frozen(model, frozen)
     kept = {p: v for p, v in paths(model).items() if v.trainable or p in averages}
     arrays = {path: ops.convert_to_numpy(variable) for path, variable in kept.items()}
-    configs = [origin.get_config() for origin in origins_in(model)]
+    configs = [record.get_config() for record in records_in(model)]
     records = [{name: config[name] for name in _RECORDED} for config in configs]
     texts = {_RANKS: json.dumps(ranks), _RECORDS: json.dumps(records)}
     write_npz(path, {**{name: np.array(text) for name, text in texts.items()}, **arrays})
@@ -200,8 +200,8 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
     variables = paths(model)
     for name, value in arrays.items():
         variables[name].assign(value)
-    for origin, record in zip(origins_in(model), records):
-        attributes = came_with_weights(record)[1]
+    for record, config in zip(records_in(model), records):
+        attributes = came_with_weights(config)[1]
         for name in _RECORDED:
-            setattr(origin, name, attributes[name])
+            setattr(record, name, attributes[name])
     return set_frozen(model, set(variables) - set(arrays))

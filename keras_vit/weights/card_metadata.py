@@ -12,7 +12,7 @@ from keras_vit.ends import known_of_end
 from keras_vit.heads import heads_of
 from keras_vit.models.backbone import check_model, outside
 from keras_vit.models.bit import BiT
-from keras_vit.models.classifier import changed_layers
+from keras_vit.models.changed_layers import changed_layers
 from keras_vit.outputs import reading_of
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.weights import catalog

@@ -1,4 +1,4 @@
-"""What a model is besides its graph. Its first layer keeps it where users take layers alone."""
+"""What a model is besides its graph, which its first layer keeps where layers are all there is."""
 
 import dataclasses
 import inspect
@@ -18,9 +18,9 @@ CAME_WITH_WEIGHTS = ("class_names", "label_set", "reading", "weights_from")
 SETTINGS = ("image_size", "num_classes", "channels", "head_bias")
 
 
-@keras.saving.register_keras_serializable("keras_vit")
+@keras.saving.register_keras_serializable("keras_vit", name="Origin")  # the name in files
 @dataclasses.dataclass
-class Origin:
+class ModelRecord:
     """The class and the arguments of a model, and what came with its weights.
 
     A `Classifier` and its first layer share one, so that `keras.Model(vit.input, ...)`, in which
@@ -31,7 +31,7 @@ class Origin:
         variant: the dataclass of its architecture, as it was built.
         image_size, num_classes, channels, head_bias: as in `VisionTransformer`.
         dtype_policy: the dtype policy; the constructor takes all that Keras takes for one.
-        options: what else the constructor of the model takes.
+        options: the other arguments of the constructor, without those of the architecture.
         preprocessing, class_names, label_set, reading, weights_from: as in `VisionTransformer`.
 
     Raises:
@@ -69,7 +69,7 @@ class Origin:
 
     @property
     def input_dtype(self):
-        """That of pixels, of which half precision would lose digits before any layer."""
+        """The type of pixels; half precision would lose their digits before any layer."""
         return "float64" if self.dtype_policy.compute_dtype == "float64" else "float32"
 
     def image_input(self, any_size):
@@ -78,7 +78,7 @@ class Origin:
         return keras.Input((*size, self.channels), dtype=self.input_dtype, name="images")
 
     def config_of(self, model):
-        """The config that it shares with a model, or a part of one, that has its attributes."""
+        """The config of a model whose record this is, or of the record itself."""
         return {
             **{name: getattr(model, name) for name in SETTINGS},
             **self.options,
@@ -89,7 +89,7 @@ class Origin:
         }
 
     def get_config(self):
-        """The config of the model, as JSON can hold it, and its registered class."""
+        """The config and the registered class of the model, for JSON."""
         name = keras.saving.get_registered_name(_registered(self.model_class))
         return {"model_class": name, **self.config_of(self)}
 
@@ -110,10 +110,10 @@ class Origin:
         )
 
 
-def origins_in(model):
-    """The `Origin` of each network in a model, once, in the order of its layers."""
-    origins = (getattr(layer, "origin", None) for layer in model._flatten_layers())
-    return list({id(each): each for each in origins if isinstance(each, Origin)}.values())
+def records_in(model):
+    """The `ModelRecord` of each network in a model, once, in the order of its layers."""
+    records = (getattr(layer, "model_record", None) for layer in model._flatten_layers())
+    return list({id(each): each for each in records if isinstance(each, ModelRecord)}.values())
 
 
 def argument_names(model_class):
@@ -135,20 +135,20 @@ def came_with_weights(config):
 
 
 def _registered(model_class):
-    """The class, or the first of those it is made of, that files name."""
-    named = lambda c: keras.saving.get_registered_object(keras.saving.get_registered_name(c))  # noqa: E731
-    return next(each for each in model_class.__mro__ if named(each) is each)
+    """The class, or the first of its base classes that is registered under its own name."""
+    object_of, name_of = keras.saving.get_registered_object, keras.saving.get_registered_name
+    return next(each for each in model_class.__mro__ if object_of(name_of(each)) is each)
 
 
-def of_origin(name, of_head=False):
-    """The attribute of a model that its origin holds; if `of_head`, none without that head.
+def recorded(name, of_head=False):
+    """An attribute of a model that its record holds; with `of_head`, `None` without that head.
 
-    A reading and class names are checked where they are set, those of several heads by head.
+    A reading and class names are checked where they are set, in a model of several heads by head.
     """
 
     def read(self):
-        lacks_it = of_head and self.num_classes != self.origin.num_classes
-        return None if lacks_it else getattr(self.origin, name)
+        lacks_it = of_head and self.num_classes != self.model_record.num_classes
+        return None if lacks_it else getattr(self.model_record, name)
 
     def write(self, value):
         counts, check = self.num_classes, _CHECKS.get(name)
@@ -158,7 +158,7 @@ def of_origin(name, of_head=False):
             value = map_heads(lambda one, count: one and check(one, count), value, counts)
         elif check and value is not None:
             value = check(value, counts)
-        setattr(self.origin, name, value)
+        setattr(self.model_record, name, value)
 
     return property(read, write)
 
