@@ -1,7 +1,7 @@
 """A `Transform`: what happens to one image on its way into a model, as a value; `apply` does it.
 
-An image is decoded, cropped, resized and perhaps mirrored; it goes through the steps of the
-transform, in order; and it is normalised, which waits until a batch of images stands.
+An image is decoded, cropped, resized and perhaps mirrored, and goes through the steps of the
+transform, in order. It is normalised later, in a batch.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ class Transform:
             as shares of the image, or `None`.
         augment: further steps in order: names of `AUGMENTATIONS`, or `(name, *arguments)`.
         randaugment: (operations, magnitude of 0 to 30 or more), or `None`; the last step.
-        value_range: what 0 and 255 become once a batch stands; or
+        value_range: what 0 and 255 become in a batch; or
         mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
 
     Raises:
@@ -126,40 +126,34 @@ class Transform:
             check_choice("augmentation", name, (*AUGMENTATIONS,))
         if self.padding != 0:
             positive_int(self.padding, "padding")
+
+        def check(name, rule, holds):
+            require(holds, f"{name} must be {rule}", received=getattr(self, name))
+
         (least, most), (narrow, broad), (black, white) = self.area, self.ratio, self.value_range
-        rotation, scale, shift = (0, 0, 0) if self.affine is None else self.affine
+        check("area", "(low, high), above 0 and at most 1", 0 < least <= most <= 1)
+        check("ratio", "(low, high), above 0", 0 < narrow <= broad)
+        check("draft", "True or False", isinstance(self.draft, bool))
         side, is_centered = max(self.image_size), self.crop in CENTERED
+        fits = self.crop_fraction is None or (is_centered and self.resize_small is None)
+        check("crop_fraction", f"None unless crop is of {CENTERED}, without resize_small", fits)
         is_window = is_centered or self.crop in ("resize_small_random", "squash_random")
-        needs_small = is_window and self.crop_fraction is None
+        fits = not is_window or self.crop_fraction is not None or (self.resize_small or 0) >= side
+        check("resize_small", f"at least {side} for crop={self.crop!r}", fits)
+        rotation, scale, shift = (0, 0, 0) if self.affine is None else self.affine
+        fits = min(rotation, scale, shift) >= 0 and scale < 1
+        check("affine", "(rotation, scale, shift), none negative and scale below 1", fits)
         match (0, 0) if self.randaugment is None else self.randaugment:
             case (int(operations), int(magnitude) | float(magnitude)):
-                is_randaugment = operations >= 0 and 0 <= magnitude < math.inf
+                fits = operations >= 0 and 0 <= magnitude < math.inf
             case _:
-                is_randaugment = False
-        rules = {  # each begins with the field that it is about
-            "area must be (low, high), above 0 and at most 1": 0 < least <= most <= 1,
-            "ratio must be (low, high), above 0": 0 < narrow <= broad,
-            "draft must be True or False": isinstance(self.draft, bool),
-            f"crop_fraction must be None unless crop is of {CENTERED}, without resize_small": (
-                self.crop_fraction is None or (is_centered and self.resize_small is None)
-            ),
-            f"resize_small must be at least {side} for crop={self.crop!r}": (
-                not needs_small or (self.resize_small or 0) >= side
-            ),
-            "affine must be (rotation, scale, shift), none negative and scale below 1": (
-                min(rotation, scale, shift) >= 0 and scale < 1
-            ),
-            "randaugment must be (operations, magnitude), such as (2, 10), or None": is_randaugment,
-            "value_range must be (low, high)": black < white,
-            f"mean must be given with std, or neither; std={brief(self.std)}": (
-                (self.mean is None) == (self.std is None)
-            ),
-            "value_range must be left out beside mean, which says the same": (
-                self.mean is None or self.value_range == Transform.value_range
-            ),
-        }
-        for rule, holds in rules.items():
-            require(holds, rule, received=getattr(self, rule.split()[0]))
+                fits = False
+        check("randaugment", "(operations, magnitude), such as (2, 10), or None", fits)
+        check("value_range", "(low, high)", black < white)
+        fits = (self.mean is None) == (self.std is None)
+        check("mean", f"given with std, or neither; std={brief(self.std)}", fits)
+        fits = self.mean is None or self.value_range == Transform.value_range
+        check("value_range", "left out beside mean, which says the same", fits)
 
     @functools.cached_property
     def steps(self):
