@@ -18,11 +18,9 @@ MODES = {  # of each backend that has an engine for many devices
     "jax": ("auto", "single", "data_parallel", "model_parallel", "fully_sharded"),
 }
 
-_current = None  # the `Devices` of the last `setup`, as `keras.distribution` has one, too
-
 
 class Devices(contextlib.AbstractContextManager):
-    """What this process trains on: one device, or those of the subclass of a backend.
+    """What this process trains on: one device, or several in a subclass for each backend.
 
     It is made by `setup`, and in force until `close`. Where there are several processes, all must
     call `evaluate`, `predict`, `save` and `local_copy`.
@@ -34,6 +32,7 @@ class Devices(contextlib.AbstractContextManager):
         process: number of this one, from 0.
     """
 
+    _in_force = None  # the `Devices` of the last `setup` in this process
     mode = "single"
     replicas = processes = 1
     process = 0
@@ -61,12 +60,12 @@ class Devices(contextlib.AbstractContextManager):
     def evaluate(self, model, data, **options):
         """The metrics of `model.evaluate` as a dict, each image counted once.
 
-        The data are what `model.evaluate` takes, (images, labels) as one tuple; on several devices,
-        a `keras_vit.data` pipeline, a `keras.utils.PyDataset` or arrays.
+        One device takes the data of `model.evaluate`, (images, labels) as one tuple; several take a
+        `keras_vit.data` pipeline, a `keras.utils.PyDataset` or arrays.
         """
         if self.mode == "single" and hasattr(data, "skipped"):
             options["steps"] = len(data)
-            data = feeding.without_empty(data)  # those of which nothing can be read
+            data = feeding.without_empty(data)  # a batch whose files cannot be read has no rows
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
         return model.evaluate(x, y, sample_weight=weights, return_dict=True, **options)
 
@@ -92,11 +91,10 @@ class Devices(contextlib.AbstractContextManager):
         return array[None]
 
     def close(self):
-        """Ends what `setup` began: from now on there is one device, unless there was another."""
-        global _current
-        if _current is self:
+        """Ends what `setup` began, and leaves one device; a later `setup` has done so already."""
+        if Devices._in_force is self:
             self.leave()
-            _current = None
+            Devices._in_force = None
 
     def leave(self):
         """Undoes what a backend's `make` has done."""
@@ -106,8 +104,8 @@ class Devices(contextlib.AbstractContextManager):
 
 
 def current() -> Devices:
-    """The `Devices` in force: those of the last `setup`, or a single device."""
-    return _current or Devices()
+    """The `Devices` in force: of the last `setup`, or a single device."""
+    return Devices._in_force or Devices()
 
 
 def setup(
@@ -144,7 +142,6 @@ def setup(
             contradict each other.
         ConnectionError: the processes do not find each other; the message names the address.
     """
-    global _current
     check_choice("mode", mode, MODES["jax"])
     backend = keras.backend.backend()
     modes = MODES.get(backend, ("auto", "single"))
@@ -163,11 +160,11 @@ def setup(
     counts = {name: n if n is None else positive_int(n, name) for name, n in counts.items()}
     current().close()
     if mode == "single" or backend not in MODES:
-        _current = Devices()
+        Devices._in_force = Devices()
     else:
         engine = importlib.import_module(f"keras_vit.distribution.{backend}")
-        _current = engine.make(mode, rules=rules, timeout=timeout, **counts)
-    return _current
+        Devices._in_force = engine.make(mode, rules=rules, timeout=timeout, **counts)
+    return Devices._in_force
 
 
 def check_count(devices, names, processes=1, advice=""):

@@ -1,6 +1,6 @@
-"""An evaluation on several devices: the batches that each reads, and the metrics of them all.
+"""An evaluation on several devices: which batches each one reads, and the metrics of all devices.
 
-Metrics of Keras are sums, which are added.
+The metrics of Keras keep sums, which are added up over the devices.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from keras_vit.distribution.copying import to_numpy
 
 
 def evaluation_shards(data, index, count, batch_size=None):
-    """One shard of every batch of an evaluation; that of the last may be empty."""
+    """One shard of every batch of an evaluation; the last shard may be empty."""
     if hasattr(data, "shard") and data.batch_size % count == 0:
         return data.shard(index, count)
     return (feeding.shard(batch, index, count) for batch in evaluation_batches(data, batch_size))
@@ -37,9 +37,9 @@ def evaluation_batches(data, batch_size=None):
 
 
 def divisible(batches, replicas):
-    """The same rows in batches that the replicas divide, but for the last: what is left, if any.
+    """The same rows in batches that the replicas divide, and a last batch of what is left.
 
-    A row that a batch has too many begins the next one.
+    Rows that a batch has too many begin the next one.
     """
     left = None
     for batch in map(tuple, batches):
@@ -65,7 +65,7 @@ def metric_sums(model, batches, **options):
 
 
 def metrics_of(model, sums):
-    """The metrics as a dict, by all results of `metric_sums`; the model has them then, too."""
+    """The metrics as a dict, by the `metric_sums` of all shards; the model has these sums then."""
     for variable, *its_sums in zip(model.metrics_variables, *filter(None, sums)):
         variable.assign(sum(its_sums))
     return {name: float(value) for name, value in model.get_metrics_result().items()}

@@ -1,7 +1,7 @@
 """Which rows of each batch a process, or a device, is fed.
 
-A batch is a tree of arrays with one length; a shard of it is (index, count): the rows of one of
-`count` equal parts.
+A batch is a tree of arrays of one length. A shard, (index, count), is one of `count` equal parts of
+its rows.
 """
 
 import keras

@@ -44,9 +44,9 @@ LAYOUT_RULES = {
 The first pattern that matches decides. `()` replicates the variable, whatever its rank.
 """
 
-# Layers, by their paths, whose whole output each of the devices that share a model holds, such as
-# `block_3/mlp/dense_2`: left alone, XLA keeps the split of the weights and sends more than twice as
-# much. The names are part of the interface; of a layer that is not here only speed is lost.
+# The paths of layers, such as `block_3/mlp/dense_2`, whose whole output is held by each of the
+# devices that share a model: left alone, XLA splits it as the weights and sends more than twice as
+# much. The names are part of the interface; a layer that is not here costs speed alone.
 _TOKENS = r"patch_encoder|pre_norm|(block_\d+|pool)(/(attention/out|mlp/dense_2|norm_\d))?"
 REPLICATED_OUTPUTS = {
     "data_parallel": None,  # no weight is split, so that XLA splits the batch alone
@@ -77,7 +77,7 @@ def find_rule(rules, path):
 
 
 def split_axes(rules, path, shape, devices):
-    """The mesh axis of each axis of a variable, by `rules`, if `devices` share a model."""
+    """The mesh axis of each axis of a variable, by `rules`, where `devices` share a model."""
     pattern = find_rule(rules, path)
     if pattern is None:
         raise ValueError(
@@ -107,7 +107,7 @@ def split_axes(rules, path, shape, devices):
 def check_shapes(rules, model, devices):
     """Raises a ValueError unless each variable of a model has a rule that fits its shape.
 
-    Those of several heads are small, of any names, and stay whole without one.
+    The kernels of several heads need no rule: they are small, of any names, and stay whole.
     """
     whole = {f"{head}/kernel" for head in heads_of(model)}
     for v in model.variables:

@@ -11,8 +11,8 @@ import re
 import signal
 import sys
 
-# The error of a broken connection has another type in each engine and network; what these errors
-# have in common is one of these words.
+# A broken connection raises another type of error in each engine and network; the messages have
+# one of these words.
 _BROKEN_CONNECTION = re.compile(
     "gloo|nccl|collective|connection|peer|unavailable|socket|aborted|cancelled|deadline",
     re.IGNORECASE,
@@ -46,7 +46,8 @@ def end_jax_with_the_others(process, processes):
 
     At the end of a program JAX waits for all processes: also for one that was killed, or that
     itself waits for this one, which has failed. And where process 0 is gone, or one is silent, JAX
-    calls `abort` from a thread of its own, before Python hears of it; now it first says what to do.
+    calls `abort` from a thread of its own, before Python hears of it. The handler of this signal
+    says what to do.
     """
     global _jax_waits, _abort_handler
     _jax_waits = True

@@ -1,6 +1,6 @@
 """What the processes of a run do together: a function that takes `devices` waits for all of them.
 
-In a run of one process there is nothing to wait for, and each function may be called as well.
+A run of one process may call each function, too, and waits for nothing.
 """
 
 import itertools

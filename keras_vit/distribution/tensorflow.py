@@ -165,5 +165,5 @@ def dataset_of(read, example, devices):
     dataset = tf.data.Dataset.from_generator(shards, output_signature=signature).prefetch(2 * count)
     if devices.processes == 1:
         return dataset
-    # What TensorFlow cuts itself, every process would read as a whole.
+    # Where TensorFlow cuts the batches itself, every process reads all of them.
     return devices.strategy.distribute_datasets_from_function(lambda context: dataset)
