@@ -15,7 +15,7 @@ class MultiHeadSelfAttention(Layer):
     """MSA(z) = [SA_1(z); ...; SA_k(z)] U_msa (Eq. 8), with SA(z) = A v (Eq. 7).
 
     The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
-    heads, head width), that of the output (heads, head width, width), as in the authors' files.
+    heads, head width). U_msa has the shape (heads, head width, width), as in the authors' files.
     A fused kernel computes Eq. 6 and 7 together, without A = softmax(q kᵀ / √D_h) in memory;
     `scores` computes A by itself, and `with_scores` the output for a given A.
 

@@ -25,8 +25,9 @@ def multiplied(words):
 
 
 def emulated(words):
-    """The short types for which an x86 CPU has none, so that a product of PyTorch takes 5 to 45
-    times as long as in float32, and one of TensorFlow up to 3. Of other CPUs nothing is known here.
+    """The short types for which an x86 CPU has no instruction; of other CPUs nothing is known.
+
+    Products take 5 to 45 times as long as in float32 with PyTorch, and up to 3 with TensorFlow.
     """
     return INSTRUCTIONS.keys() - multiplied(words) if "fpu" in words else set()
 

@@ -64,7 +64,7 @@ class Dropout(Layer):
 class StochasticDepth(Dropout):
     """While training, drops the whole residual branch of an example (Huang et al., 2016).
 
-    Shapes: (batch, tokens, width) -> the same. The arguments are those of `Dropout`.
+    Shapes: (batch, tokens, width) -> the same. It has the arguments of `Dropout`.
     """
 
     noise_shape = (None, 1, 1)

@@ -17,10 +17,10 @@ from keras import initializers
 from keras_vit.layers import cpu
 
 BLOCK = 2**14  # random numbers
-MANY_SCORES = 2**17  # of a head: those of 363 tokens and more
+MANY_SCORES = 2**17  # of a head; 363 tokens have as many
 
 
-# Keras's go down to float32.
+# The functions of `keras.ops` go down to float32.
 cos, sin = jnp.cos, jnp.sin
 
 
@@ -177,7 +177,7 @@ def _computed_again_backward(function, kept, dy):
         is_float = jax.tree.map(lambda x: jnp.issubdtype(x.dtype, jnp.floating), kept)
         return jax.tree.map(lambda floats, value: value if floats else None, is_float, values)
 
-    never = dy[(0,) * dy.ndim] > jnp.inf  # which XLA does not know
+    never = dy[(0,) * dy.ndim] > jnp.inf  # false, which XLA does not know
     return jax.lax.cond(never, lambda: of_floats(kept), gradients)
 
 

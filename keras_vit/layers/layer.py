@@ -17,9 +17,9 @@ class _Called(threading.local):
         self.policy = None
 
 
-# The dtype policy of the layer that runs on PyTorch, whose parts then run without Keras's
-# `__call__`: 50 microseconds for each, a fifth of an inference of one image. Other backends run it
-# once, to write a program down.
+# On PyTorch, the dtype policy of the layer that runs now. Its parts run without the `__call__` of
+# Keras, which takes 50 microseconds for each, a fifth of an inference of one image. Other backends
+# run it once, when they trace a program.
 CALLED = _Called()
 
 
@@ -46,7 +46,7 @@ class FloatInputs:
     def adds_nothing(self, outer):
         """Whether Keras's `__call__` does no more than `call` within a layer of the policy `outer`.
 
-        It builds, casts to another precision, and serves hooks, regularizers and quantized kernels.
+        `__call__` builds, casts, and serves hooks, regularizers and quantized kernels.
         """
         plain = not (self.activity_regularizer or self.quantization_mode or has_hooks(self))
         return plain and self.built and self.dtype_policy is outer
@@ -124,7 +124,7 @@ class Layer(FloatInputs, keras.layers.Layer):
         return keras.tree.map_structure(lambda each: self._output(each.shape), x)
 
     def compute_output_shape(self, input_shape, **shapes):
-        """The shape of the output for those of the inputs, by Keras's names (`memory_shape`)."""
+        """The shape of the output for the inputs' shapes, by Keras's names (`memory_shape`)."""
         x, shapes = keras.tree.map_shape_structure(self._output, (input_shape, shapes))
         others = {name.removesuffix("_shape"): other for name, other in shapes.items()}
         return keras.tree.map_structure(lambda y: y.shape, self.compute_output_spec(x, **others))

@@ -12,8 +12,8 @@ class Patches(Layer):
     """Cuts images into patches and flattens each: x -> x_p, N = HW / P² (section 3.1).
 
     The patches follow each other in reading order, rows first. Within a patch the values keep the
-    order (row, column, channel), which is that of the authors' patch kernels, so that their
-    (P, P, C, D) kernel is this library's (P²·C, D) matrix by a plain reshape.
+    order (row, column, channel) of the authors' patch kernels, so that a plain reshape of their
+    kernel (P, P, C, D) is this library's matrix (P²·C, D).
 
     Shapes: (batch, height, width, channels) -> (batch, N, P²·C), or (batch, rows, columns, P²·C)
     with `keep_grid`, for images of any size.

@@ -58,9 +58,9 @@ class PositionEmbedding(Layer):
             self.embedding = self.add_weight(shape, small_normal(), name="embedding")
         elif self.kind == "learned_2d":
             _check_multiple(width, 2, kind=self.kind)
-            row, column = (rows, width // 2), (columns, width // 2)
-            self.row_embedding = self.add_weight(row, small_normal(), name="rows")
-            self.column_embedding = self.add_weight(column, small_normal(), name="columns")
+            of_rows, of_columns = (rows, width // 2), (columns, width // 2)
+            self.row_embedding = self.add_weight(of_rows, small_normal(), name="rows")
+            self.column_embedding = self.add_weight(of_columns, small_normal(), name="columns")
         else:
             self.width, self.fixed = width, kernels.Constant(sincos_2d(self.grid, width))
 
@@ -73,7 +73,7 @@ class PositionEmbedding(Layer):
         """E_pos itself. Shape: (1, tokens, width).
 
         Args:
-            grid: (rows, columns) of the patches, ints or tensors; `None` for those of the layer.
+            grid: (rows, columns) of the patches, ints or tensors; `None` for the layer's own.
         """
         if self.kind == "learned_1d":
             return self._learned_1d(grid)
@@ -85,24 +85,24 @@ class PositionEmbedding(Layer):
     def _learned_1d(self, grid):
         if grid is None:
             return ops.convert_to_tensor(self.embedding)
-        rows, columns = self._resize_matrices(grid)
+        row_matrix, column_matrix = self._resize_matrices(grid)
         table = ops.cast(self.embedding[0], self.precise_dtype)
         learned, patches = table[: self.learned_tokens], table[self.learned_tokens :]
         patches = ops.reshape(patches, (*self.grid, patches.shape[-1]))
-        patches = ops.einsum("ro,opd->rpd", rows, patches)
-        patches = ops.einsum("cp,rpd->rcd", columns, patches)
+        patches = ops.einsum("ro,opd->rpd", row_matrix, patches)
+        patches = ops.einsum("cp,rpd->rcd", column_matrix, patches)
         patches = ops.reshape(patches, (-1, patches.shape[-1]))
         return ops.concatenate([learned, patches], axis=0)[None]
 
     def _learned_2d(self, grid):
-        column = ops.cast(self.column_embedding, self.precise_dtype)
-        row = ops.cast(self.row_embedding, self.precise_dtype)
+        of_rows = ops.cast(self.row_embedding, self.precise_dtype)
+        of_columns = ops.cast(self.column_embedding, self.precise_dtype)
         if grid is not None:
-            rows, columns = self._resize_matrices(grid)
-            column, row = columns @ column, rows @ row
-        (rows, half), (columns, _) = ops.shape(row), ops.shape(column)
-        x = ops.broadcast_to(column[None], (rows, columns, half))
-        y = ops.broadcast_to(row[:, None], (rows, columns, half))
+            row_matrix, column_matrix = self._resize_matrices(grid)
+            of_rows, of_columns = row_matrix @ of_rows, column_matrix @ of_columns
+        (rows, half), (columns, _) = ops.shape(of_rows), ops.shape(of_columns)
+        x = ops.broadcast_to(of_columns[None], (rows, columns, half))
+        y = ops.broadcast_to(of_rows[:, None], (rows, columns, half))
         return ops.reshape(ops.concatenate([x, y], axis=-1), (-1, 2 * half))
 
     def _sincos_2d(self, grid):
@@ -132,7 +132,7 @@ def from_sizes(function, *arguments, dtype):
     where they are tensors, as the size of the images is known only when it runs.
     """
     if all(isinstance(each, (int, str)) for each in keras.tree.flatten(arguments)):
-        # `like` says on which device: that of any new tensor.
+        # `like` says on which device: where any new tensor is made.
         return kernels.computed(function, *arguments, like=ops.zeros(()), dtype=dtype)
     return ops.cast(function(*arguments, ops, dtype), dtype)
 

@@ -41,14 +41,14 @@ def resize_grid(table, old, new, method):
 
 
 def resample(table, old, matrices):
-    """As `resize_grid`, by the matrix of the rows and that of the columns, both (new, old)."""
+    """As `resize_grid`, by two matrices (new, old), for the rows and for the columns."""
     grid = np.asarray(table, "float64").reshape(*old, -1)
     resized = np.einsum("ro,cp,opd->rcd", *matrices, grid, optimize=True)
     return resized.reshape(-1, grid.shape[2])
 
 
-# The functions of `MATRICES` give the weights of `old` samples for those of the `new` samples that
-# `index` names, counted from 0. `xp` is NumPy or keras.ops, in which `array` casts.
+# A function of `MATRICES` gives the weights of `old` samples in those of the `new` samples whose
+# numbers, from 0, are in `index`. `xp` is NumPy or keras.ops, in which `array` casts.
 
 
 def _align_corners(xp, index, old, new):

@@ -17,19 +17,18 @@ from keras_vit.models.naflex import NaFlexVisionTransformer
 from keras_vit.models.vision_transformer import VisionTransformer
 from keras_vit.text import brief
 
-MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # what checkpoints are of
+MODELS = {"VisionTransformer": VisionTransformer, "BiT": BiT}  # the classes with checkpoints
 
 
 def backbone(model: keras.Model) -> VisionTransformer | BiT:
     """The `VisionTransformer` or `BiT` in a Keras model, by whose layers the model computes.
 
-    It is the model itself, a layer of it or of a model inside, or an attribute of a subclass. It
-    may also have given its layers, as in `keras.Model(vit.input, head(vit.output))`. Then a model
-    is made of these layers, which shares them and their weights and has the blocks and the head
-    that are among them.
+    It is the model itself, a layer of it or of a model inside, or an attribute of a subclass. Where
+    a graph has its layers alone, as `keras.Model(vit.input, head(vit.output))`, the answer is a new
+    model that shares them and their weights, with the blocks and the head that are among them.
 
     Raises:
-        ValueError: it holds none, or several, which are named.
+        ValueError: the model holds none, or several, which are named.
     """
     networks = backbones(model)
     received = f"Received: {type(model).__name__} {getattr(model, 'name', model)!r}"
@@ -50,8 +49,8 @@ def check_model(model, whole=False):
     """The `VisionTransformer` or `BiT` that a model is, or has inside (`backbone`).
 
     Raises:
-        TypeError: it has none.
-        ValueError: it has several; or, if `whole`, further layers with weights.
+        TypeError: the model has none.
+        ValueError: the model has several; or, if `whole`, further layers with weights.
     """
     inside = backbones(model) if isinstance(model, keras.Model) else {}
     if any(isinstance(each, tuple(MODELS.values())) for each in inside.values()):
@@ -72,7 +71,7 @@ def check_model(model, whole=False):
 
 
 def backbones(model):
-    """Where each network is, as Python says it -> the network, each once."""
+    """Python's expression for the place of each network in a model -> the network, each once."""
     networks = {}
     _collect(model, "model", networks, {})
     return {place: network for network, place in networks.values()}
@@ -96,7 +95,7 @@ def _collect(layer, place, networks, seen):
 
 
 def _parts(layer, place):
-    """The layers right in another one, each with its place as Python says it."""
+    """(layer, Python's expression for it) of each layer directly in another one."""
     parts, is_graph = [], getattr(layer, "inputs", None)
     children = getattr(layer, "named_children", dict)()  # of PyTorch's modules, beside `vars`
     for name, value in (vars(layer) | dict(children)).items():
@@ -114,11 +113,11 @@ def _parts(layer, place):
 
 
 def _view(graph, first):
-    """The model of the layers of a network that are in a graph, of which `first` is one."""
+    """A model of those layers of a network that a graph has; `first` is the first of them."""
     record, names = first.model_record, tuple(layer.name for layer in graph.layers)
     if (view := record.views.get(names)) is not None:
         return view
-    # They are in the order in which they run.
+    # In the order in which they run.
     layers = {x.name: x for x in graph.layers if type(x).__module__.startswith("keras_vit.")}
     v, classes = record.variant, record.num_classes if "head" in layers else 0
     ends = ["pool", "norm", "pre_logits", "projection", *(["head"] if classes else [])]
@@ -154,7 +153,7 @@ def _view(graph, first):
 
 
 def count_blocks(model):
-    """The blocks of the network in a model, frozen ones too; `None` where there is none.
+    """The number of blocks of the networks in a model, which agree; `None` for no blocks.
 
     Raises:
         ValueError: networks of different depths.
@@ -199,7 +198,7 @@ def replaced(calls):
 
 
 def entering(model, network, images):
-    """What enters a network, one of the `backbones` of a model, when that is called with images.
+    """What enters a network, one of the `backbones` of a model, in a call of the model on images.
 
     Raises:
         ValueError: the model does not call the network on images.
@@ -225,13 +224,13 @@ def entering(model, network, images):
 
 
 def image_shape_of(model):
-    """(height, width, channels) of what a model takes, each of them `None` where it is unknown."""
+    """(height, width, channels) of the images of a model, each `None` where it is unknown."""
     shape = getattr(model, "input_shape", None)
     return shape[1:] if isinstance(shape, tuple) and len(shape) == 4 else (None, None, None)
 
 
 def prepares_bytes(model):
-    """Whether a model says how its images are prepared; one that begins with that does not."""
+    """Whether a model says how its images are prepared; one whose layers prepare them does not."""
     return hasattr(model, "preprocessing") or network_of_images(model, False) is not None
 
 
@@ -246,10 +245,10 @@ def owner_of_images(model):
 
 
 def network_of_images(model, required=True):
-    """The network inside of a model that says how images are prepared, or `None` for none inside.
+    """The network inside of a model that says how images are prepared, or `None`.
 
-    Networks that want different images are an error, and so are layers before one that change
-    pixels: these give `None` unless the network is `required`.
+    Networks that want different images are a ValueError. So are layers that change pixels before a
+    network, but if the network is not `required` they give `None`.
     """
     networks = backbones(model) if isinstance(model, keras.Model) else {}
     networks = {place: each for place, each in networks.items() if hasattr(each, "preprocessing")}

@@ -61,7 +61,7 @@ class BiTVariant:
 
     @property
     def channels(self):
-        """The channels that each stage gives; the root gives a quarter of those of the first."""
+        """The channels of each stage; the root has a quarter of the first one's."""
         return [4 * int(ROOT_FILTERS * self.width) * 2**stage for stage in range(len(self.blocks))]
 
     def replace(self, **choices):
@@ -104,7 +104,7 @@ class BiT(Classifier):
     version `"v2"`), `pool` and `head` (with classes). These names and the paths of the variables
     under them are part of the interface.
 
-    What came with the weights is kept in the attributes that `VisionTransformer` has for it.
+    It has the attributes of `VisionTransformer` for what came with the weights.
 
     Shapes: (batch, height, width, channels), values in [-1, 1], images of any size ->
     (batch, num_classes) logits; (batch, features), the mean of the last feature map, where there
@@ -156,7 +156,7 @@ class BiT(Classifier):
             x = linear_head(x, record.num_classes, bias=head_bias, dtype=policy)
         super().__init__(images, x, record=record, name=name)
 
-    variant_of = staticmethod(get_bit_variant)  # see `Classifier.variant_of`
+    variant_of = staticmethod(get_bit_variant)
 
 
 @keras.saving.register_keras_serializable("keras_vit")

@@ -13,13 +13,13 @@ KEPT = ("dtype", "quantization_config", "lora_rank", "lora_alpha")  # of the con
 
 
 def changes_of(model):
-    """How the layers of a model were changed, and what is frozen, as a part of its config."""
+    """The changed layers and the frozen variables of a model, as a part of its config."""
     frozen = [v.path for v in model.weights if not v.trainable]
     return {"changed_layers": changed_layers(model), "frozen": frozen}
 
 
 def apply_changes(model, changed_layers=None, frozen=None):
-    """Changes a new model as `changes_of` tells."""
+    """Changes a new model as the one that `changes_of` has described."""
     _change_layers(model, changed_layers or {})
     frozen = set(frozen or ())
     # Whole layers as such, so that `layer.trainable` says so too; then single variables.
@@ -32,7 +32,7 @@ def apply_changes(model, changed_layers=None, frozen=None):
 
 
 def changed_layers(model):
-    """What makes the layers of a new model those of this one: path -> a part of the config."""
+    """Path of each layer that was quantised, adapted or given a dtype -> a part of its config."""
     changed = {}
     for path, layer in _layers_with_weights(model).items():
         policy = model.dtype_policy
@@ -46,12 +46,12 @@ def changed_layers(model):
 
 
 def _change_layers(model, changed):
-    """Quantises and adapts the layers that `changed_layers` found, as far as the model has them."""
+    """Quantises and adapts the layers of `changed_layers` that the model has."""
     layers = _layers_with_weights(model)
     for path in filter(layers.__contains__, changed):
         config, layer = changed[path], layers[path]
         policy = keras.dtype_policies.get(config["dtype"])
-        # What stands in the graph itself, such as a head of several, opens quantised and adapted.
+        # A layer that the graph holds by itself, such as one of several heads, opens so already.
         if policy.quantization_mode and not layer.quantization_mode:
             quantization = keras.saving.deserialize_keras_object(config.get("quantization_config"))
             # The model does it, because it has to forget the kernel in its own lists too.

@@ -1,4 +1,4 @@
-"""What the models have in common: their arguments, which images they take, and their config."""
+"""What `VisionTransformer` and `BiT` have in common: which images they take, and their config."""
 
 import inspect
 import warnings
@@ -19,8 +19,8 @@ from keras_vit.workarounds import own_policy
 class Classifier(Trainer, keras.Model):
     """A model of images whose config also holds how it was changed and what came with its weights.
 
-    It can be saved quantised, with LoRA and with frozen parts, and opens as it was. Images that do
-    not fit its input raise a ValueError; values that it can hardly want are warned of.
+    It can be saved quantised, with LoRA and with frozen parts, and opens as it was. Images of a
+    wrong shape raise a ValueError; images of a wrong range of values give a warning.
 
     Args:
         images, outputs: of the Functional graph.
@@ -28,7 +28,7 @@ class Classifier(Trainer, keras.Model):
     """
 
     input_spec = None  # Keras would refuse wrong images first, without saying what to do
-    variant_of = None  # of a subclass: makes its variant of the fields in a config (`ModelRecord`)
+    variant_of = None  # a subclass has the function from fields of a config to its variant
     preprocessing, weights_from = recorded("preprocessing"), recorded("weights_from")
     class_names, label_set = recorded("class_names", True), recorded("label_set", True)
     reading = recorded("reading", True)
@@ -37,7 +37,7 @@ class Classifier(Trainer, keras.Model):
         super().__init__(images, outputs, name=name)
         for attribute in ("variant", *SETTINGS):
             setattr(self, attribute, getattr(record, attribute))
-        # Functional models ignore dtype as an argument. That of layers may change.
+        # Functional models ignore dtype as an argument.
         self.model_record, self.dtype_policy = record, own_policy(record.dtype_policy)
         first = next((layer for layer in self.layers if isinstance(layer, Layer)), None)
         if first is not None:
@@ -59,7 +59,7 @@ class Classifier(Trainer, keras.Model):
         return super().compute_output_spec(inputs, training=training, mask=mask)
 
     def check_images(self, images):
-        """The images, a tensor or what holds it alone, or a ValueError if it does not fit.
+        """The images, a tensor or a structure of one tensor; a ValueError if their shape is wrong.
 
         On TensorFlow, sides that are known only when the graph runs are checked then.
         """

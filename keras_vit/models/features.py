@@ -113,7 +113,7 @@ def features(
 class Features(Trainer, keras.Model):
     """The features of a `VisionTransformer` or `BiT`: a Functional model of layers of the network.
 
-    `options` are all those of `features`. The config is that of the network, so that a saved one
+    `options` are all options of `features`. The config holds the network's, so that a saved model
     opens with all that the network's file keeps: preprocessing, frozen, quantised, adapted layers.
     """
 
@@ -127,7 +127,7 @@ class Features(Trainer, keras.Model):
         self._network, self._options = (lambda: network), options
         self.image_size, self.channels = network.image_size, network.channels
 
-    preprocessing = property(  # that of the network, also where it is set
+    preprocessing = property(  # of the network, which also gets it where it is set
         lambda self: self._network().preprocessing,
         lambda self, value: setattr(self._network(), "preprocessing", value),
     )

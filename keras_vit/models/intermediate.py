@@ -125,7 +125,7 @@ def _was_built_with_norm(model):
 def final_norm(model):
     """The norm that the tokens after the last block get, a layer; `None` where there is none.
 
-    One that follows the mean of the tokens belongs to the head, as timm's `fc_norm`.
+    A norm after the mean of the tokens belongs to the head, as timm's `fc_norm`.
     """
     layers, variant = {layer.name: layer for layer in model.layers}, getattr(model, "variant", None)
     norm, pool = layers.get("norm"), layers.get("pool")

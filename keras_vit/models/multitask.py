@@ -21,9 +21,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what all backends take as t
 class MultitaskModel(Trainer, keras.Model):
     """A network of this library and linear heads of its features; made by `add_heads`.
 
-    Its outputs are a dict {head: logits or values}. `reading`, which the losses in `compile` set,
-    and `class_names` are dicts by head; `preprocessing` is that of the images. All three are saved
-    with the model.
+    Its outputs are a dict {head: logits or values}. `class_names` and `reading`, which the losses
+    in `compile` set, are dicts by head. They are saved with the model, and so is `preprocessing`.
     """
 
     preprocessing, weights_from = recorded("preprocessing"), recorded("weights_from")
@@ -82,7 +81,7 @@ def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) 
 
     Args:
         network: a model of this library without a head, whose output is (batch, width).
-        outputs: name of each head, which becomes that of its layer -> its number of outputs.
+        outputs: name of each head, and of its layer -> its number of outputs.
         bias: the initial bias of each head.
 
     Raises:

@@ -1,9 +1,9 @@
 """What PyTorch compiles of a model that is compiled with `jit_compile=True`: its blocks.
 
-Keras hands PyTorch's compiler a whole step, which of S/16 takes it minutes: it reads each call of
-each layer, the update of each variable, and all of it twice, as it must stop at the gradients.
-Blocks differ in nothing but their weights. So one program serves all of a model, which takes
-seconds at any depth, and runs as fast (docs/performance.md). All else of a step runs as it is.
+Keras hands PyTorch's compiler a whole step, which takes minutes for S/16: the compiler reads each
+call of each layer, the update of each variable, and all of it twice, as it stops at the gradients.
+Blocks differ in nothing but their weights. So one program serves all blocks of a model; to compile
+it takes seconds at any depth, and it runs as fast (docs/performance.md).
 """
 
 import contextlib
@@ -18,9 +18,9 @@ MOST_PROGRAMS = 64  # in a process: for each model, in training or not
 
 @contextlib.contextmanager
 def compiled_by_block(model):
-    """Within it Keras makes a function of a model; what it gives makes one of compiled blocks.
+    """Within it Keras makes a function of a model; the yielded function gives it compiled blocks.
 
-    It does nothing but on PyTorch, for models of blocks compiled with `jit_compile=True`.
+    Nothing changes but on PyTorch, for models of blocks with `jit_compile=True`.
     """
     blocks = [each for each in model._flatten_layers() if isinstance(each, TransformerBlock)]
     if kernels.BACKEND != "torch" or not blocks or not model.jit_compile:

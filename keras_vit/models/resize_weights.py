@@ -1,4 +1,4 @@
-"""Weights of one size from those of another: positions, patch kernels, kernels that see RGB."""
+"""Weights resized: position embeddings, patch kernels, and kernels for other channels than RGB."""
 
 import re
 
@@ -10,7 +10,7 @@ from keras_vit.layers.extensions.position import resize_offsets
 from keras_vit.layers.resample import resize_grid, resize_matrix
 
 PROJECTION = "patch_encoder/projection/kernel"
-# Rule for positions -> rule for patches, of FlexiViT; all other families have timm's, "bicubic".
+# FlexiViT's rule for positions -> its rule for patches; other families have timm's, "bicubic".
 PATCH_METHODS = {"bilinear_antialias": "bilinear"}
 POSITIONS = r"(?:patch_encoder/)?position(?:_\d+)?/(embedding|rows|columns|table)"
 

@@ -16,10 +16,10 @@ Model = TypeVar("Model", bound=keras.Model)
 
 
 def building_arguments(arguments):
-    """The arguments that a model is built with, of those of `resize` or `from_checkpoint`.
+    """The arguments of `resize` or `from_checkpoint` as those of a model's constructor.
 
-    A model keeps no `"scipy_zoom"`, which only loading knows, and has its rule `"align_corners"`
-    instead. With `interpolation=None` the model's class or config chooses.
+    Only loading knows `"scipy_zoom"`; a model has the rule `"align_corners"` in its place. With
+    `interpolation=None` the model's class or config chooses.
     """
     arguments = dict(arguments)
     if method := arguments.pop("interpolation", None):
@@ -38,8 +38,8 @@ def resize(
     """A copy of `model` for images or patches of another size, with its weights resized.
 
     Args:
-        model: a `VisionTransformer`, or a `BiT`, which takes images of any size and only notes
-            what it is used at; it stays as it is.
+        model: a `VisionTransformer`, or a `BiT`, which takes images of any size anyway. The model
+            stays as it is.
         image_size, patch_size: int or (height, width), in pixels; `None` leaves it. Patch kernels
             are resized by FlexiViT's pseudo-inverse.
         interpolation: how position embeddings are resampled, as in
@@ -90,7 +90,7 @@ def resize(
 
 
 def _rebuilt(model, **changes):
-    """A new model with the config of another, but for some arguments; its weights are fresh."""
+    """A new model of fresh weights, with the config of another but for some arguments."""
     return type(model).from_config({**model.get_config(), **changes})
 
 

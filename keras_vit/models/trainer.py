@@ -1,4 +1,4 @@
-"""What models of images add to Keras's `fit`, `evaluate` and `predict`: a look at the values."""
+"""What models of images add to Keras's `fit`, `evaluate` and `predict`: a look at the data."""
 
 import contextlib
 import contextvars
@@ -18,7 +18,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.workarounds import keep_values_after_errors, new_train_function, one_at_a_time
 
 STEPS = ("train", "test", "predict")
-# What the present call has looked at: (id of a model, step). What was warned of, in all steps.
+# What the present call has looked at: (id of a model, step). After a warning, all its steps.
 _SEEN = contextvars.ContextVar("seen", default=None)
 # Keras's metrics by their names in `compile`, in lower case without underscores.
 _METRICS = {name.lower(): x for name, x in vars(keras.metrics).items() if inspect.isclass(x)}
@@ -28,7 +28,7 @@ _METRICS = {name.lower(): x for name, x in vars(keras.metrics).items() if inspec
 def one_look(seen=None):
     """Lets all calls within look at their images once, as if they were one call.
 
-    `seen` is the set of what earlier ones, which belong to the same call, have looked at.
+    `seen` is the set of what earlier parts of the same call have looked at.
     """
     if _SEEN.get() is not None:
         yield
@@ -41,10 +41,10 @@ def one_look(seen=None):
 
 
 def look(model, step, x, owner=None):
-    """Warns of the values of arrays of images, unless the call has looked for this step before.
+    """Warns of wrong values in arrays of images, unless this call has looked in this step before.
 
-    `owner`, a network in the model, may have the `preprocessing` instead. Nothing happens where
-    neither has one, or `x` holds no arrays, but yields them.
+    `owner`, a network in the model, may have the `preprocessing` instead. Where neither has one, or
+    `x` is an iterator and no arrays, nothing happens.
     """
     arrays = [each for each in keras.tree.flatten(x) if getattr(each, "ndim", 0) > 2]
     seen, preprocessing = _SEEN.get(), getattr(owner or model, "preprocessing", None)
@@ -59,8 +59,8 @@ def compare_images(model, data, training=False, owner=None):
     `owner`, a network in the model, may have the `preprocessing` instead.
 
     In training the model, or its part that is trained (`student`, `encoder`), gets the
-    `preprocessing` of the data, as later images must be like those of its training; so do the
-    networks in it that take these images, with which a model of Keras's own class saves it.
+    `preprocessing` of the data, because later images must be prepared in the same way. So do the
+    networks in it that take these images: a model of Keras's own class saves it with them.
 
     Raises:
         ValueError: a `Distiller` would hand its teacher other images than the teacher wants.
@@ -77,7 +77,7 @@ def compare_images(model, data, training=False, owner=None):
         )
         if hasattr(model, "teacher_preprocessing"):
             raise ValueError(f"{text}Make the Distiller with preprocessing=data.preprocessing.")
-        # That of a new model says nothing yet.
+        # The preprocessing of a new model says nothing yet.
         if getattr(owner, "weights_from", None) or wanted != Preprocessing():
             text += "Make the pipeline with model=model, or with recipe.for_weights(model)"
             if training:
@@ -94,7 +94,7 @@ def compare_images(model, data, training=False, owner=None):
 
 
 def warn_of_overlap(data, validation):
-    """Warns of two pipelines that train on images and validate on them."""
+    """Warns if a pipeline for validation has images of the one for training."""
     if validation is not data and hasattr(data, "overlaps") and data.overlaps(validation):
         warnings.warn(
             "Images for validation should not be trained on. Received: some images in both "
@@ -107,9 +107,9 @@ def warn_of_overlap(data, validation):
 class Trainer:
     """Keras's `fit`, `evaluate` and `predict` for a model of images with a `preprocessing`.
 
-    Each call warns of values, in the first images that come, that the model can hardly want: of
-    arrays before anything runs, of all else where the first batch passes, which is read once. The
-    labels there, all of an array, must be among the model's classes.
+    Each call looks at its first images, and warns if their values are not as `preprocessing` has
+    them: at arrays before anything runs, at other data as the first batch passes. The labels of
+    that batch, or of the whole arrays, must be among the model's classes.
     """
 
     def fit(self, x=None, y=None, *args, **kwargs):
@@ -213,7 +213,7 @@ class Trainer:
 def _first_of(batches, count):
     """The first of some batches, and the next `count` with it, as a function of Keras takes them.
 
-    On TensorFlow the first is `None` where the batches are those of several devices.
+    On TensorFlow the first is `None` if the batches are spread over several devices.
     """
     if isinstance(batches, list):
         return batches[0], batches
@@ -234,9 +234,9 @@ def _first_of(batches, count):
 
 
 def record_loss(model, metrics=()):
-    """Lets a model that gives logits, or one of its heads, record how its compiled loss reads them.
+    """Records how the compiled loss of a model, or of one of its heads, reads the logits.
 
-    It warns of a loss or metrics that take them for probabilities. A softmax of a single output is
+    Warns of a loss or metrics that take logits for probabilities. A softmax of a single output is
     a ValueError.
     """
     head, loss, outputs = getattr(model, "head_name", None), model.loss, model.outputs[0].shape[-1]
@@ -293,6 +293,6 @@ def _of_probabilities(metric, reading):
     if "thresholds" in options and options["thresholds"] is None and not options.get("top_k"):
         options["thresholds"] = 0.5  # as Keras takes it
     limits = [options.get("threshold"), options.get("thresholds")]
-    # Those at a given recall, and their like, look for a threshold from 0 to 1.
+    # Metrics such as `PrecisionAtRecall` look for a threshold from 0 to 1.
     is_within = [0 < limit < 1 for limit in keras.tree.flatten(limits) if limit is not None]
     return reading is not None and (any(is_within) or "num_thresholds" in options)

@@ -89,12 +89,12 @@ class VisionTransformer(Classifier):
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
-        rates = {
+        paper_options = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
         }
-        methods = {
+        later_options = {
             "patch_dropout": patch_dropout,
             "remat": remat,
             "variable_size": bool(variable_size),
@@ -108,22 +108,22 @@ class VisionTransformer(Classifier):
             channels=channels,
             head_bias=head_bias,
             dtype_policy=dtype,
-            options=rates | methods,
+            options=paper_options | later_options,
         )
         check_options(v, record.options)
-        is_extended = v.is_extended or any(methods.values())
+        is_extended = v.is_extended or any(later_options.values())
         network = (ExtendedNetwork if is_extended else Network)(
             v,
             grid=v.grid(record.image_size),
             num_classes=record.num_classes,
             head_bias=head_bias,
             dtype=record.dtype_policy,
-            **(record.options if is_extended else rates),
+            **(record.options if is_extended else paper_options),
         )
         images = record.image_input(any_size=variable_size)
         super().__init__(images, network(images), record=record, name=name)
 
-    variant_of = staticmethod(get_variant)  # see `Classifier.variant_of`
+    variant_of = staticmethod(get_variant)
 
     @property
     def grid(self):
@@ -152,9 +152,9 @@ class VisionTransformer(Classifier):
         """Within it, the model has patches of another size, by the same weights (FlexiViT).
 
         Patches and the position embedding are resized in the graph (`ResizablePatches`; Beyer et
-        al., 2023). It holds for calls of the model; programs that Keras has compiled, as those of
-        `predict`, keep the size for which they were compiled, so take `keras_vit.resize` for these
-        and `keras_vit.training.FlexiblePatches` for training.
+        al., 2023). It holds for calls of the model. Programs that Keras has compiled, such as that
+        of `predict`, keep their patch size: take `keras_vit.resize` for them, and
+        `keras_vit.training.FlexiblePatches` for training.
 
         Args:
             patch_size: int or (height, width), in pixels.

@@ -163,10 +163,10 @@ class AxialBlock(ExtendedBlock):
 
     In an Axial-ViT two of them, along rows and then along columns, each with its own MLP, stand in
     place of one `TransformerBlock` (Ho et al., 2019; Wang et al., 2020). There is no class token,
-    of which the paper does not speak, and no position in the attention.
+    which the paper does not mention here, and no position in the attention.
 
-    Shapes: (batch, rows * columns, width) -> the same. Arguments are those of `ExtendedBlock`, with
-    `grid` and `axis` as in `AxialAttention`.
+    Shapes: (batch, rows * columns, width) -> the same. It has the arguments of `ExtendedBlock`, and
+    `grid` and `axis` of `AxialAttention`.
     """
 
     def __init__(self, num_heads, mlp_dim, grid, axis="row", **kwargs):

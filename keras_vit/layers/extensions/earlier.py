@@ -1,4 +1,4 @@
-"""Layers in files of earlier versions, in the words of this one."""
+"""Layers in files of earlier versions, as layers of this one."""
 
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.extensions.attention import ExtendedAttention
@@ -28,8 +28,8 @@ BY_VERSION = {RootV1: ROOTS, BottleneckV1: BOTTLENECKS}
 def of_earlier_versions(cls, config):
     """The class that now takes the config of a layer, which is changed in place.
 
-    In version 0.1 the paper's layers had the extensions too, as `later`. Later the two versions of
-    a ResNet's parts were one class each.
+    In version 0.1 the paper's layers had the argument `later`, today `extensions`; afterwards one
+    class served both versions of a ResNet's part.
     """
     if "version" in config and cls in BY_VERSION:
         return BY_VERSION[cls][config.pop("version")]

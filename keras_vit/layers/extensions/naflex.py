@@ -54,8 +54,8 @@ class NaFlexPosition(Layer):
 class NaFlexPatchEncoder(Layer):
     """Patches of images of any shape become tokens, each with the position in its image.
 
-    Shapes: (batch, tokens, P²·C), (batch, 2) -> (batch, tokens, width). Inputs are those of these
-    names of `NaFlexVisionTransformer`; `grid` is as in `NaFlexPosition`.
+    Shapes: (batch, tokens, P²·C), (batch, 2) -> (batch, tokens, width). `patches` and `shapes` are
+    as in `NaFlexVisionTransformer`; `grid` is as in `NaFlexPosition`.
     """
 
     integers = ("shapes",)

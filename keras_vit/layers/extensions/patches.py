@@ -97,7 +97,7 @@ class PatchDropout(Dropout):
         return keras.tree.pack_sequence_as(inputs, [x, *angles])
 
     def kept(self, patches):
-        """How many of so many patches stay."""
+        """The number of patches that stay."""
         if isinstance(patches, int):
             return max(1, int(patches * (1.0 - self.rate)))
         # On TensorFlow the number is known only when the graph of images of any size runs.
@@ -105,7 +105,7 @@ class PatchDropout(Dropout):
         return ops.maximum(1, kept)
 
     def compute_output_spec(self, inputs, training=False):
-        # The angles of outside of training; attention reads the number of their axes anew.
+        # Angles as outside of training; in a call, attention reads the number of their axes.
         x, *angles = keras.tree.flatten(inputs)
         x = self._output((x.shape[0], None, x.shape[2]))
         angles = [self._output(each.shape) for each in angles]
@@ -115,8 +115,8 @@ class PatchDropout(Dropout):
 def patch_matrix(old, new, method):
     """The matrix of shape (new, old) that resizes one axis of patch kernels (Beyer et al., 2023).
 
-    It is (Rᵀ)⁺ of the R that resizes a patch: with the new kernels the new patches' tokens are the
-    old ones' as well as can be.
+    It is (Rᵀ)⁺, where R resizes a patch: with the new kernels, tokens of resized patches differ
+    least from the old tokens.
 
     Args:
         old, new: sizes in pixels.

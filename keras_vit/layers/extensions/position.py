@@ -103,7 +103,7 @@ class RotaryPosition(Layer):
         return ops.cast(self._table(grid, frequencies, ops, dtype), self.compute_dtype)
 
     def _frequencies(self):
-        """Of what comes first in a head, and of what comes second: shape (2, 1, D_h / 2)."""
+        """Those of the first and of the second coordinate in a head: shape (2, 1, D_h / 2)."""
         count = self.head_width // 4
         f = float(self.rotary.temperature) ** (-np.arange(count) / count)
         f = f * 2 * math.pi if self.rotary.places == "centered" else f

@@ -32,7 +32,7 @@ class Remat:
 
 
 def with_remat(block):
-    """The class of blocks that compute as those of `block` and keep less."""
+    """A subclass of `block`, a class, whose blocks compute the same and keep less."""
     name = f"Remat{block.__qualname__}"
     members = {"__module__": __name__, "__qualname__": name, "__doc__": Remat.__doc__}
     remat = type(f"Remat{block.__name__}", (Remat, block), members)

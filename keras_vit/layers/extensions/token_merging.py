@@ -17,8 +17,8 @@ def merge(x, size, keys, count, protected):
 
     Shapes: (batch, T, width), (batch, T), (batch, T, heads, D_h) -> (batch, T - count, width),
     (batch, T - count). First come the protected tokens, then the others of the even places (in
-    their order if there are protected ones, else the least alike last), then those of the odd.
-    `size`, `count` and `protected` are as in `Merging`; `keys` are those of the attention.
+    their order if there are protected ones, else the least alike last), then the odd places.
+    `size`, `count` and `protected` are as in `Merging`; `keys` come from the attention.
     """
     _, tokens, width = x.shape
     count = mergeable(tokens, count, protected)
@@ -50,7 +50,7 @@ def merge(x, size, keys, count, protected):
 
 
 def mergeable(tokens, count, protected):
-    """How many of so many tokens are merged where `count` are asked for."""
+    """The number of tokens that are merged where `count` are asked for: at most half of them."""
     if not count:
         return 0
     if tokens is None:
@@ -62,7 +62,7 @@ def mergeable(tokens, count, protected):
 
 
 def log_size(size, dtype):
-    """By which a key counts as the tokens it stands for: (batch, keys) -> (batch, 1, 1, keys)."""
+    """The bias by which a key counts `size` times: (batch, keys) -> (batch, 1, 1, keys)."""
     return ops.log(ops.cast(size, dtype))[:, None, None]
 
 
@@ -89,7 +89,7 @@ class Merging:
         self.merged, self.protected = merged, protected
 
     def attend_in_proportion(self, x, size, training):
-        """The attention, in which a token counts as many as it stands for, and its keys."""
+        """The output of the attention, in which a token counts `size` times, and the keys."""
         attention = self.attention
         q, k, v = attention.queries(x), attention.keys(x), attention.value(x)
         bias = None if size is None else log_size(size, self.compute_dtype)
