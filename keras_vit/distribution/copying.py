@@ -1,7 +1,4 @@
-"""What is spread over devices and processes, brought together in each process.
-
-No process alone can read an array that is cut over several: all must call these functions.
-"""
+"""What is spread over devices and processes, brought together in each process."""
 
 import contextlib
 
@@ -10,7 +7,7 @@ import numpy as np
 
 
 def to_numpy(value: object) -> np.ndarray:
-    """A variable or tensor as an array; all processes must call it for a value that they share."""
+    """A variable or tensor as an array; all processes must call it for what they share."""
     if isinstance(value, keras.Variable):
         value = value.value
     if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
@@ -29,12 +26,3 @@ def one_device():
         yield
     finally:
         keras.distribution.set_distribution(before)
-
-
-def copy_on_one_device(model):
-    """The model, uncompiled, on one device of this process."""
-    with one_device():
-        values = [to_numpy(variable) for variable in model.weights]
-        copy = type(model).from_config(model.get_config())
-        copy.set_weights(values)
-    return copy

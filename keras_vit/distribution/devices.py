@@ -84,7 +84,13 @@ class Devices(contextlib.AbstractContextManager):
 
     def local_copy(self, model):
         """A trained model on one device of this process, uncompiled."""
-        return model if self.mode == "single" else copying.copy_on_one_device(model)
+        if self.mode == "single":
+            return model
+        with copying.one_device():
+            values = [copying.to_numpy(variable) for variable in model.weights]
+            copy = type(model).from_config(model.get_config())
+            copy.set_weights(values)
+        return copy
 
     def gather(self, array):
         """The int32 arrays of all processes, of one shape, along a new first axis."""

@@ -9,7 +9,7 @@ import keras
 from keras_vit.layers.head import head_policy
 from keras_vit.workarounds import policy_at
 
-KEPT = ("dtype", "quantization_config", "lora_rank", "lora_alpha")  # of the config of such a layer
+KEPT = ("dtype", "quantization_config", "lora_rank", "lora_alpha")  # of the config of a layer
 
 
 def changes_of(model):
