@@ -1,4 +1,4 @@
-"""`setup` chooses the devices that this process trains on; `Devices` is what a program sees then.
+"""`setup` chooses the devices that this process trains on, and returns them as `Devices`.
 
 For many devices the module of a backend has a subclass, and `make`, which joins the processes.
 """
@@ -97,7 +97,7 @@ class Devices(contextlib.AbstractContextManager):
         return array[None]
 
     def close(self):
-        """Ends what `setup` began, and leaves one device; a later `setup` has done so already."""
+        """Ends what `setup` began and leaves one device, unless a later `setup` has done so."""
         if Devices._in_force is self:
             self.leave()
             Devices._in_force = None

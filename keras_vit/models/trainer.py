@@ -44,7 +44,7 @@ def look(model, step, x, owner=None):
     """Warns of wrong values in arrays of images, unless this call has looked in this step before.
 
     `owner`, a network in the model, may have the `preprocessing` instead. Where neither has one, or
-    `x` is an iterator and no arrays, nothing happens.
+    `x`, such as an iterator, holds no arrays, nothing happens.
     """
     arrays = [each for each in keras.tree.flatten(x) if getattr(each, "ndim", 0) > 2]
     seen, preprocessing = _SEEN.get(), getattr(owner or model, "preprocessing", None)
