@@ -39,7 +39,7 @@ class Family:
     table: Table
     signature: str = r"(?!)"  # pattern of a name by which its files are recognised
     # Pattern of what only the training of its authors leaves in a file, wherever in a name.
-    training_state: str = ""
+    training_state: str = r"(?!)"
     stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
@@ -71,11 +71,12 @@ class Family:
         """Whether these are the names of this family."""
         return any(re.match(self.signature, name) for name in arrays)
 
-    def count_known(self, file):
-        """How many of the names in a file are of this format."""
+    def knows_most(self, file):
+        """Whether more than half of the names in a file are of this format."""
         plain = (self.plain_name(name, file) for name in file)
         ignored = re.compile("|".join(self.ignored) or r"(?!)")
-        return sum(bool(self.table.targets(n) or ignored.fullmatch(n)) for n in plain)
+        known = [n for n in plain if self.table.targets(n) or ignored.fullmatch(n)]
+        return 2 * len(known) > len(file)
 
     def arrays_of(self, file):
         """Canonical arrays of those in a file, their names there, and the names left aside.
