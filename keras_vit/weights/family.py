@@ -9,26 +9,24 @@
 5. `complete`, in a subclass, does what is special in the family.
 6. `settle` decides what is still open: activation, heads, positions, image size.
 
-Of two sources that name an argument the one counts that `model_arguments.ORDER` has first.
+Of two sources that name an argument the one counts that `model_arguments.ORDER` has first. What
+writes a file is in writable.py.
 """
 
 import dataclasses
 import re
 
-from keras_vit.extensions import Extensions
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.text import shortened
 from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, architecture_of, heads_of
 from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments, settle
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import Table, join_heads, key_of
+from keras_vit.weights.tables import Table
 
-ANY = "any"  # in place of the values of an argument: all of them
 WITHOUT_CONFIG = (
     "Put the one of this model beside the file, or none: then say what the arrays do not show."
 )
-DIFFERS = "differs"  # of an obstacle that only changes what a model computes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Family:
     joined_heads: bool = False  # whether the file has no axis for the heads
     # Fields of the variant as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
-    # Key of config.json -> argument, or (argument, dict from its values to those here), for reading
-    # and writing. What arrays show is compared; for the argument `None` the value is only checked.
+    # Key of config.json -> argument, or (argument, dict from its values to those here). What arrays
+    # show is compared; for the argument `None` the value is only checked.
     config: dict = dataclasses.field(default_factory=dict)
     # What a config.json calls the models whose arrays have these names, where it says so.
     model_types: tuple = ()
@@ -60,12 +58,11 @@ class Family:
     # and not read.
     needs_config: bool = False
     preprocessing: Preprocessing = GOOGLE  # how images are prepared
-    # To write a model: argument -> the values that a file can store, and those that the library
-    # can compute, or `ANY`. What `Extensions` has and `can_store` does not is as in the paper.
-    can_store: dict = dataclasses.field(default_factory=dict)
-    can_compute: dict = dataclasses.field(default_factory=dict)
 
-    # ---- reading
+    @classmethod
+    def with_fields_of(cls, family, **changes):
+        """A family of this class that has the fields of another, but for `changes`."""
+        return cls(**{**vars(family), **changes})
 
     def recognises(self, arrays):
         """Whether these are the names of this family."""
@@ -121,14 +118,14 @@ class Family:
             arguments.add(ARRAYS, num_heads=heads_of(arrays))
         canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
         canonical.preprocessing = self.preprocessing
-        arguments.config = self.config_of_model(contents, arguments)
-        self.add_config(arguments)
-        self.check_arrays_by_key(origin, arguments.config)
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:
                 why = None if field in configurable else UNREPORTED
                 arguments.add(CUSTOM, why, **{field: value})
+        arguments.config = self.config_of_model(contents, arguments)
+        self.add_config(arguments)
+        self.check_arrays_by_key(origin, arguments.config)
         self.complete(canonical, contents)
         settle(canonical, joined_heads=self.joined_heads)
         return canonical
@@ -158,10 +155,9 @@ class Family:
     def add_config(self, arguments):
         """Adds what the config of the model says of its arguments."""
         config = arguments.config
-        rows = [row for row in self.settings() if row[0] in config]
-        # The load report names first what has a default.
-        rows.sort(key=lambda row: (*self.defaults, row[1]).index(row[1]))
-        for key, field, meanings in rows:
+        for key, field, meanings in self.settings():
+            if key not in config:
+                continue
             value = config[key]
             if meanings is not None:
                 if value is None and None not in meanings:
@@ -199,69 +195,12 @@ class Family:
     def complete(self, canonical, contents):
         """What is special in a family; changes `canonical` and its arguments."""
 
-    # ---- writing
-
-    def write(self, model, arrays):
-        """The arrays of a file from canonical ones."""
-        if PROJECTION in arrays:
-            kernel = arrays[PROJECTION]
-            shape = (*model.variant.patch_size, -1, kernel.shape[-1])
-            arrays = {**arrays, PROJECTION: kernel.reshape(shape)}
-        rows = self.rows_for(model.variant)
-        table = Table(*rows, *self.table.rows) if rows else self.table
-        return table.write(join_heads(arrays) if self.joined_heads else arrays)
-
-    def rows_for(self, variant):
-        """Rows that come before those of `table` to write a variant, whose names differ."""
-        return ()
-
-    def config_for(self, model):
-        """What `config` says of a model, as the library of the family says it."""
-        config = {}
-        for key, field, meanings in self.settings():
-            if field is not None:
-                value = getattr(model.variant if hasattr(model.variant, field) else model, field)
-                if isinstance(value, tuple):
-                    value = value[0] if len(set(value)) == 1 else list(value)
-                config[key] = value if meanings is None else key_of(meanings, value)
-        return config
-
-    def json_files(self, model):
-        """Name of a file beside the arrays -> what it says, as a dict."""
-        return {}
-
-    def obstacles(self, model):
-        """What may keep a model out of the format: text -> whether it does.
-
-        It is `DIFFERS` of what the library of the family computes otherwise; for anything else that
-        is true the format has no place.
-        """
-        v, storable = model.variant, self.can_store
-        if isinstance(v, Extensions):
-            paper = {name: (value,) for name, value in vars(Extensions()).items()}
-            at_input = {} if v.position == "none" else {"position_at": ("input",)}
-            storable = {**paper, **at_input, **storable}
-        computed = dict.fromkeys(differing(v, self.can_compute), DIFFERS)
-        return {**computed, **dict.fromkeys(differing(v, storable), True)}
-
 
 def unsupported(what, advice=""):
     """The error for a part of a file that no model here has."""
     return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
 
 
-def like(family, cls, **changes):
-    """A family of another class that has the fields of `family`, but for some."""
-    return cls(**{**vars(family), **changes})
-
-
 def reasons(rows):
     """The texts of a dict whose condition, the value, is true."""
     return [text for text, is_so in rows.items() if is_so]
-
-
-def differing(variant, allowed):
-    """The fields of a variant that are outside `allowed`, as texts such as "gelu='erf'"."""
-    has_stem = getattr(variant, "stem", None) is not None
-    values = {n: getattr(variant, n) for n in allowed if has_stem or n != "stem_numerics"}
-    return [f"{n}={v!r}" for n, v in values.items() if allowed[n] != ANY and v not in allowed[n]]

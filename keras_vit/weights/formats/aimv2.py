@@ -8,10 +8,10 @@ config.
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY
 from keras_vit.weights.formats import huggingface, vision_towers
 from keras_vit.weights.model_arguments import CONFIG, CUSTOM, POSITION
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
+from keras_vit.weights.writable import ANY
 
 BLOCK, APPLE_BLOCK = vision_towers.BLOCK, "trunk.blocks.{i}."
 HEAD_WIDTH = 128

@@ -15,11 +15,11 @@ from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT
 from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, resnet_of, units_of
-from keras_vit.weights.family import Family
 from keras_vit.weights.formats import google, huggingface, timm_writing
 from keras_vit.weights.model_arguments import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Arguments
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
+from keras_vit.weights.writable import WritableFamily
 
 UNIT_PATH = "stage_{s}_unit_{u}/"
 CONV_1X1 = Layout(4, tables.matrix_of, lambda k: k[None, None])
@@ -28,7 +28,7 @@ CONV_1X1 = Layout(4, tables.matrix_of, lambda k: k[None, None])
 AS_BIT = {"numerics": ("bit", "timm")}
 
 
-class BiTFamily(Family):
+class BiTFamily(WritableFamily):
     """A format of BiT."""
 
     def read(self, contents, caller):

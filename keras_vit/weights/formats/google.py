@@ -18,10 +18,11 @@ import re
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
-from keras_vit.weights.family import DIFFERS, Family
+from keras_vit.weights.family import Family
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.safety import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
+from keras_vit.weights.writable import DIFFERS, WritableFamily
 
 BLOCK = "Transformer/encoderblock_{i}/"
 UNIT = "block{s}/unit{u}/"
@@ -53,7 +54,7 @@ ROWS = (
 )
 
 
-class Google(Family):
+class Google(WritableFamily):
     def obstacles(self, model):
         """The authors' code takes the mean over the class token, too; a model here does not."""
         v = model.variant

@@ -14,10 +14,11 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.family import unsupported
 from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import CONV, SAME, Table
+from keras_vit.weights.writable import ANY, WritableFamily
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
 BLOCK = "[encoder.layer|layers].{i}."
@@ -61,7 +62,7 @@ LAYERS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class HuggingFace(Family):
+class HuggingFace(WritableFamily):
     """Folders of Hugging Face transformers; the defaults are those of ViT."""
 
     joined_heads: bool = True

@@ -9,11 +9,12 @@ import dataclasses
 import re
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, like, unsupported
+from keras_vit.weights.family import unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import POSITION, relative_table
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import SAME, Table
+from keras_vit.weights.writable import ANY
 
 BLOCK = huggingface.BLOCK
 BIASES = "relative_position_bias_table"
@@ -155,9 +156,8 @@ BEIT = Beit(
     title="Beit",
     head_pools=("token", "mean"),
 )
-DEIT = like(
+DEIT = Deit.with_fields_of(
     huggingface.FAMILY,
-    Deit,
     name="Hugging Face DeiT",
     signature=r"(.*\.)?embeddings\.distillation_token$",
     table=Table(

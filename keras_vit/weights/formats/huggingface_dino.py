@@ -15,11 +15,12 @@ import numpy as np
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import QKV, smallest_fitting
-from keras_vit.weights.family import ANY, unsupported
+from keras_vit.weights.family import unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, PARTS, SAME, Table
+from keras_vit.weights.writable import ANY
 
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."

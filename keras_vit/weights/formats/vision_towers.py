@@ -13,19 +13,20 @@ import dataclasses
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.family import unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.huggingface_images import preprocessing_of
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Layout, Table
+from keras_vit.weights.writable import ANY, WritableFamily
 
 BLOCK = "encoder.layers.{i}."
 TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
 
 
 @dataclasses.dataclass(frozen=True)
-class VisionTower(Family):
+class VisionTower(WritableFamily):
     """One of these families.
 
     To read, `flat_config` comes before `complete`, which calls `choose_pooling`; to write,
