@@ -3,9 +3,9 @@
 `Family.read` brings a file into canonical form, and collects the arguments of its model:
 
 1. `arrays_of` renames the arrays by `table`.
-2. `architecture_of` tells most arguments from the shapes of the arrays.
-3. `config` translates the config.json beside the file, if it does not contradict the arrays.
-4. `defaults` are what the library of the family computes.
+2. `architecture` tells most arguments from the shapes of the arrays.
+3. `defaults` are what the library of the family computes.
+4. `config` translates the config.json beside the file, if it does not contradict the arrays.
 5. `complete`, in a subclass, does what is special in the family.
 6. `settle` decides what is still open: activation, heads, positions, image size.
 
@@ -23,10 +23,6 @@ from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, architecture_
 from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments, settle
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import Table
-
-WITHOUT_CONFIG = (
-    "Put the one of this model beside the file, or none: then say what the arrays do not show."
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +54,7 @@ class Family:
     # and not read.
     needs_config: bool = False
     preprocessing: Preprocessing = GOOGLE  # how images are prepared
+    model = "VisionTransformer"  # the name of its class
 
     @classmethod
     def with_fields_of(cls, family, **changes):
@@ -112,12 +109,10 @@ class Family:
         """The `CanonicalCheckpoint` of a `Contents`, for the arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         arguments = Arguments(caller)
-        arguments.add(ARRAYS, **architecture_of(arrays, self.name, self.optional))
-        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
-        if not self.joined_heads:
-            arguments.add(ARRAYS, num_heads=heads_of(arrays))
-        canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
-        canonical.preprocessing = self.preprocessing
+        arguments.add(ARRAYS, **self.architecture(arrays))
+        canonical = CanonicalCheckpoint(
+            self.name, arrays, origin, arguments, ignored, self.preprocessing, model=self.model
+        )
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:
@@ -127,8 +122,18 @@ class Family:
         self.add_config(arguments)
         self.check_arrays_by_key(origin, arguments.config)
         self.complete(canonical, contents)
-        settle(canonical, joined_heads=self.joined_heads)
+        self.settle(canonical)
         return canonical
+
+    def architecture(self, arrays):
+        """Arguments that the shapes of canonical arrays tell; the patches become a matrix."""
+        arguments = architecture_of(arrays, self.name, self.optional)
+        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
+        return arguments if self.joined_heads else {**arguments, "num_heads": heads_of(arrays)}
+
+    def settle(self, canonical):
+        """Decides what is still open; changes `canonical` and its arguments."""
+        settle(canonical, joined_heads=self.joined_heads)
 
     def settings(self):
         """The rows of `config` as (key, argument, meanings or `None`)."""
@@ -145,10 +150,7 @@ class Family:
         fields = {key: field for key, field, _ in self.settings() if key in config}
         wrong = arguments.contradictions(config, fields)
         if wrong and self.needs_config:
-            raise CheckpointError(
-                "The config.json is of another model; (config, file) differ in "
-                f"{wrong}. {WITHOUT_CONFIG}"
-            )
+            raise of_other_model(config, f"(config, file) differ in {wrong}")
         is_of_model = self.needs_config or (fields and not wrong)
         return config if is_of_model else {}
 
@@ -186,11 +188,7 @@ class Family:
                 has = repr(names[0]) if names else f"no {array!r}"
                 texts.append(f"it says {key}={config[key]!r:.200}, and the file has {has}")
         if texts:
-            names = [config[k] for k in ("architecture", "model_type") if k in config]
-            raise CheckpointError(
-                f"The config.json {f'({names[0]!r:.100}) ' if names else ''}is of another model: "
-                f"{'; '.join(texts[:4])}. {WITHOUT_CONFIG}"
-            )
+            raise of_other_model(config, "; ".join(texts[:4]))
 
     def complete(self, canonical, contents):
         """What is special in a family; changes `canonical` and its arguments."""
@@ -199,6 +197,15 @@ class Family:
 def unsupported(what, advice=""):
     """The error for a part of a file that no model here has."""
     return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
+
+
+def of_other_model(config, what):
+    """The error for a config.json of another model than the arrays beside it."""
+    names = [f" ({config[k]!r:.100})" for k in ("architecture", "model_type") if k in config]
+    return CheckpointError(
+        f"The config.json{names[0] if names else ''} is of another model: {what}. Put the one of "
+        "this model beside the file, or none: then say what the arrays do not show."
+    )
 
 
 def reasons(rows):
