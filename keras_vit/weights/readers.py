@@ -122,7 +122,7 @@ def find_model(contents, prefix=None):
 
 def _model_in(arrays, prefix):
     """The `ModelInFile` of the arrays of a file."""
-    start = "" if prefix is None else _completed(prefix, arrays)
+    start = _completed_prefix("" if prefix is None else prefix, arrays)
     trained = [f for f in FAMILIES if any(re.search(f.training_state, name) for name in arrays)]
     under = functools.partial(_model_under, arrays=arrays, trained=trained)
     everything = under(start)
@@ -137,7 +137,7 @@ def _model_in(arrays, prefix):
     return _chosen(models, asked=None if prefix is None else start) or everything
 
 
-def _completed(prefix, names):
+def _completed_prefix(prefix, names):
     """A caller's prefix with the dot or slash that ends it in the names."""
     if not isinstance(prefix, str):
         raise CheckpointError(f"prefix must be a text such as 'student.'. Received: {prefix!r}.")

@@ -194,6 +194,7 @@ def test_a_list_of_averages_has_no_names(tmp_path):
     averages = {"decay": 0.999, "num_updates": 9, "shadow_params": list(WEIGHTS.values())}
     for content in (averages, {"ema": averages}, list(WEIGHTS.values())):
         refused(r"list of arrays without names.*ema\.copy_to", saved(tmp_path, content))
+    refused("holds no arrays", saved(tmp_path, {"epoch": 3}))
 
 
 @KINDS

@@ -69,7 +69,9 @@ class Dinov2(Dino):
         units = _hidden_units(arguments["width"], ratio, arguments["mlp"])
         if arguments.config and units != arguments["mlp_dim"]:
             what = f"mlp_ratio={ratio} stands for {units} hidden units"
-            raise of_other_model({}, f"{what}, and the file has {arguments['mlp_dim']}")
+            raise of_other_model(
+                arguments.config, f"{what}, and the file has {arguments['mlp_dim']}"
+            )
         huggingface.to_the_grid(canonical)
 
     def write(self, model, arrays):
