@@ -33,6 +33,7 @@ from keras_vit.weights.huggingface_images import class_names_of, reading_of_conf
 from keras_vit.weights.readers import find_model
 from keras_vit.weights.safety import CheckpointError, check_architecture, naming
 
+# The name of the matrix of a head, behind what the names of a model around it begin with.
 HEAD = re.compile(
     r"(?P<outer>(.*[./])?)(heads?|classifier|fc|linear)[./]((head|fc)[./])?(weight|kernel)"
 )

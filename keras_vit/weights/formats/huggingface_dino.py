@@ -68,10 +68,9 @@ class Dinov2(Dino):
         ratio = arguments.config.get("mlp_ratio", 4)
         units = _hidden_units(arguments["width"], ratio, arguments["mlp"])
         if arguments.config and units != arguments["mlp_dim"]:
-            what = f"mlp_ratio={ratio} stands for {units} hidden units"
-            raise of_other_model(
-                arguments.config, f"{what}, and the file has {arguments['mlp_dim']}"
-            )
+            has = f"the file has {arguments['mlp_dim']}"
+            what = f"mlp_ratio={ratio} stands for {units} hidden units, and {has}"
+            raise of_other_model(arguments.config, what)
         huggingface.to_the_grid(canonical)
 
     def write(self, model, arrays):
