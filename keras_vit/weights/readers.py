@@ -248,24 +248,30 @@ def nearest(names):
     """
     forms = {re.sub(r"\d+", "0", name): name for name in sorted(names, reverse=True)}
     forms = sorted(forms.values())[:MAX_FORMS]
-    rows = [(f, {n: target for n in forms if (target := _target(n, f))}) for f in FAMILIES]
+    rows = [(f, {n: place for n in forms if (place := _place(n, f))}) for f in FAMILIES]
     # Of several, the one whose table has most.
     family, fits = max(rows, key=lambda row: (len(row[1]), len(row[0].table.rows)))
     if not fits:
         return f"No family here has a name of its arrays, which are {shortened(forms, 4)}."
-    required = (n for n in REQUIRED if n not in {*fits.values(), *family.optional})
+    present = {place for _, place in fits.values()}
+    required = (n for n in REQUIRED if n not in present and n not in family.optional)
     missing = [family.table.name_of(name) for name in required]
+    prefixes = sorted({prefix for prefix, _ in fits.values() if prefix})
     besides = [name for name in forms if name not in fits]
+    under = f" under {shortened(prefixes, 2)}" if prefixes else ""
     lacks = shortened(missing, 4) if missing else "nothing that every model has"
     return (
-        f"The nearest is {family.name}, with {len(fits)} of {len(forms)} kinds of arrays, "
+        f"The nearest is {family.name}, with {len(fits)} of {len(forms)} kinds of arrays{under}, "
         f"such as {next(iter(fits))!r:.200}. Missing: {lacks}; without a place there: "
         f"{shortened(besides, 4) if besides else 'none'}."
     )
 
 
-def _target(name, family):
-    """The canonical name of what stands in a file under a prefix or none, or `None`."""
+def _place(name, family):
+    """A prefix of a name and the canonical name of what follows it in a family, or `None`."""
     starts = [0, *(match.end() for match in re.finditer(r"[./]", name))][:MAX_STARTS]
-    plain = (re.sub(family.stripped, "", name[start:]) for start in starts)
-    return next((targets[0] for n in plain if (targets := family.table.targets(n))), None)
+    for start in starts:
+        plain = re.sub(family.stripped, "", name[start:])
+        if targets := family.table.targets(plain):
+            return name[:start], targets[0]
+    return None
