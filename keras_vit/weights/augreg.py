@@ -133,16 +133,16 @@ def choose_augreg(
                 f"that the filters before it left, {column} is one of {shortened(cells, 20)}."
             )
         rows = kept
-    row = _best(rows, best_by, "filename")
+    row = _highest(rows, best_by, "filename")
     if adapt_ds is None:
         row |= {column: None for column in COLUMNS if column.startswith("adapt_")}
         return {**row, "url": f"{BUCKET}{row['filename']}.npz"}
     tunes = [other for other in rows if other["filename"] == row["filename"]]
-    row = _best(tunes, best_by if by_tune else "adapt_final_val", "adapt_filename")
+    row = _highest(tunes, best_by if by_tune else "adapt_final_val", "adapt_filename")
     return {**row, "url": f"{BUCKET}{row['adapt_filename']}.npz"}
 
 
-def _best(rows, column, tie):
+def _highest(rows, column, tie):
     """A copy of the row with the highest value."""
     scored = [row for row in rows if row[column] is not None]
     if not scored:

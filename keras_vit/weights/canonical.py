@@ -27,10 +27,6 @@ REQUIRED = (
 )
 FRESH_SCALE = 1e-5  # of a LayerScale whose first value no config says
 QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
-ASSUMED_RECIPE = (
-    "the family's, as no config beside the file says it; set model.preprocessing if not"
-)
-NEAREST_RECIPE = "the nearest to {}, which nothing here does"
 
 
 @dataclasses.dataclass
@@ -85,8 +81,10 @@ class CanonicalCheckpoint:
         says; whoever uses it is warned.
         """
         self.preprocessing, self.ignored = recipe, (*beyond_recipe, *self.ignored)
+        why = "the family's, as no config beside the file says it; set model.preprocessing if not"
+        if config:
+            why = f"the nearest to {', '.join(beyond_recipe)}, which nothing here does"
         if not config or beyond_recipe:
-            why = NEAREST_RECIPE.format(", ".join(beyond_recipe)) if config else ASSUMED_RECIPE
             self.arguments.assumed["preprocessing"] = why
 
     def replace_array(self, name, array, method):
@@ -116,12 +114,12 @@ class CanonicalCheckpoint:
         """Gives learned tokens that have no positions in the file those of zeros."""
         self.arrays[POSITION] = np.insert(self.arrays[POSITION], [at] * count, 0, axis=1)
 
-    def add_zero_bias(self, name, why):
-        """Gives a layer that the file has without a bias one of zeros, unless it has one."""
-        kernel = self.arrays.get(f"{name}/kernel")
-        if kernel is not None and f"{name}/bias" not in self.arrays:
-            self.arrays[f"{name}/bias"] = np.zeros(kernel.shape[-1], kernel.dtype)
-            self.origin[f"{name}/bias"] = why
+    def add_zero_biases(self, layers, why):
+        """Gives layers of any block, a pattern, biases of zeros where the file has none."""
+        for name in [n for n in self.arrays if re.fullmatch(rf"(block_\d+/)?({layers})/kernel", n)]:
+            bias, kernel = name.replace("/kernel", "/bias"), self.arrays[name]
+            if bias not in self.arrays:
+                self.arrays[bias], self.origin[bias] = np.zeros(kernel.shape[-1], kernel.dtype), why
 
     def fold_layer_scale(self):
         """For a model without LayerScale: multiplies the last layer of each branch by its scale."""

@@ -120,7 +120,7 @@ def find(name):
     Raises:
         ValueError: no such checkpoint, with the closest names, or several.
     """
-    records, variants = lookup(name), _variants_like(str(name))
+    records, variants = lookup(name), _variants_named(str(name))
     if len(records) == 1:
         return records[0]
     if records:
@@ -195,10 +195,10 @@ def checkpoints(
     last = {c: c.finetuned_on or c.pretrained_on for c in everything}
     check_choice("data", data, (None, *dict.fromkeys(last.values())))
     if variant is not None:
-        like = _variants_like(str(variant))
-        if len(like) != 1:
+        named = _variants_named(str(variant))
+        if len(named) != 1:
             raise unknown("variant", variant, sorted({c.variant for c in everything}))
-        variant = like[0]
+        variant = named[0]
     return tuple(
         c
         for c in everything
@@ -230,7 +230,7 @@ def _of_family(family, everything):
     return named
 
 
-def _variants_like(text):
+def _variants_named(text):
     """The variants that differ from `text` in punctuation only, or else in case too."""
     text = re.sub(r"\+(?=\W?\d)", "plus", text)  # of a size, not between two parts of a name
     letters = lambda text: re.sub(r"(?i)vit|bit|[^0-9a-z]", "", text.replace("+/", "plus"))  # noqa: E731

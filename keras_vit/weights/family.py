@@ -3,32 +3,26 @@
 `Family.read` brings a file into canonical form, and collects the arguments of its model:
 
 1. `arrays_of` renames the arrays by `table`.
-2. `architecture_of` tells most arguments from the shapes of the arrays.
-3. `config` translates the config.json beside the file, if it does not contradict the arrays.
-4. `defaults` are what the library of the family computes.
+2. `architecture` tells most arguments from the shapes of the arrays.
+3. `defaults` are what the library of the family computes.
+4. `config` translates the config.json beside the file, if it does not contradict the arrays.
 5. `complete`, in a subclass, does what is special in the family.
 6. `settle` decides what is still open: activation, heads, positions, image size.
 
-Of two sources that name an argument the one counts that `model_arguments.ORDER` has first.
+Of two sources that name an argument the one counts that `model_arguments.ORDER` has first. What
+writes a file is in writable.py.
 """
 
 import dataclasses
 import re
 
-from keras_vit.extensions import Extensions
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.text import shortened
 from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, architecture_of, heads_of
 from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, UNREPORTED, Arguments, settle
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import Table, join_heads, key_of
-
-ANY = "any"  # in place of the values of an argument: all of them
-WITHOUT_CONFIG = (
-    "Put the one of this model beside the file, or none: then say what the arrays do not show."
-)
-DIFFERS = "differs"  # of an obstacle that only changes what a model computes
+from keras_vit.weights.tables import Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +33,7 @@ class Family:
     table: Table
     signature: str = r"(?!)"  # pattern of a name by which its files are recognised
     # Pattern of what only the training of its authors leaves in a file, wherever in a name.
-    training_state: str = ""
+    training_state: str = r"(?!)"
     stripped: str = r"(?!)"  # pattern of the part of a name that is left out, such as a prefix
     ignored: tuple = ()  # patterns of names that are no part of a model
     # Pattern of names -> the part that no model here has.
@@ -48,8 +42,8 @@ class Family:
     joined_heads: bool = False  # whether the file has no axis for the heads
     # Fields of the variant as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
-    # Key of config.json -> argument, or (argument, dict from its values to those here), for reading
-    # and writing. What arrays show is compared; for the argument `None` the value is only checked.
+    # Key of config.json -> argument, or (argument, dict from its values to those here). What arrays
+    # show is compared; for the argument `None` the value is only checked.
     config: dict = dataclasses.field(default_factory=dict)
     # What a config.json calls the models whose arrays have these names, where it says so.
     model_types: tuple = ()
@@ -60,22 +54,23 @@ class Family:
     # and not read.
     needs_config: bool = False
     preprocessing: Preprocessing = GOOGLE  # how images are prepared
-    # To write a model: argument -> the values that a file can store, and those that the library
-    # can compute, or `ANY`. What `Extensions` has and `can_store` does not is as in the paper.
-    can_store: dict = dataclasses.field(default_factory=dict)
-    can_compute: dict = dataclasses.field(default_factory=dict)
+    model = "VisionTransformer"  # the name of its class
 
-    # ---- reading
+    @classmethod
+    def with_fields_of(cls, family, **changes):
+        """A family of this class that has the fields of another, but for `changes`."""
+        return cls(**{**vars(family), **changes})
 
     def recognises(self, arrays):
         """Whether these are the names of this family."""
         return any(re.match(self.signature, name) for name in arrays)
 
-    def count_known(self, file):
-        """How many of the names in a file are of this format."""
+    def knows_most(self, file):
+        """Whether more than half of the names in a file are of this format."""
         plain = (self.plain_name(name, file) for name in file)
         ignored = re.compile("|".join(self.ignored) or r"(?!)")
-        return sum(bool(self.table.targets(n) or ignored.fullmatch(n)) for n in plain)
+        known = [n for n in plain if self.table.targets(n) or ignored.fullmatch(n)]
+        return 2 * len(known) > len(file)
 
     def arrays_of(self, file):
         """Canonical arrays of those in a file, their names there, and the names left aside.
@@ -114,23 +109,31 @@ class Family:
         """The `CanonicalCheckpoint` of a `Contents`, for the arguments that a caller gave."""
         arrays, origin, ignored = self.arrays_of(contents.arrays)
         arguments = Arguments(caller)
-        arguments.add(ARRAYS, **architecture_of(arrays, self.name, self.optional))
-        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
-        if not self.joined_heads:
-            arguments.add(ARRAYS, num_heads=heads_of(arrays))
-        canonical = CanonicalCheckpoint(self.name, arrays, origin, arguments, ignored)
-        canonical.preprocessing = self.preprocessing
-        arguments.config = self.config_of_model(contents, arguments)
-        self.add_config(arguments)
-        self.check_arrays_by_key(origin, arguments.config)
+        arguments.add(ARRAYS, **self.architecture(arrays))
+        canonical = CanonicalCheckpoint(
+            self.name, arrays, origin, arguments, ignored, self.preprocessing, model=self.model
+        )
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:
                 why = None if field in configurable else UNREPORTED
                 arguments.add(CUSTOM, why, **{field: value})
+        arguments.config = self.config_of_model(contents, arguments)
+        self.add_config(arguments)
+        self.check_arrays_by_key(origin, arguments.config)
         self.complete(canonical, contents)
-        settle(canonical, joined_heads=self.joined_heads)
+        self.settle(canonical)
         return canonical
+
+    def architecture(self, arrays):
+        """Arguments that the shapes of canonical arrays tell; the patches become a matrix."""
+        arguments = architecture_of(arrays, self.name, self.optional)
+        arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
+        return arguments if self.joined_heads else {**arguments, "num_heads": heads_of(arrays)}
+
+    def settle(self, canonical):
+        """Decides what is still open; changes `canonical` and its arguments."""
+        settle(canonical, joined_heads=self.joined_heads)
 
     def settings(self):
         """The rows of `config` as (key, argument, meanings or `None`)."""
@@ -147,20 +150,16 @@ class Family:
         fields = {key: field for key, field, _ in self.settings() if key in config}
         wrong = arguments.contradictions(config, fields)
         if wrong and self.needs_config:
-            raise CheckpointError(
-                "The config.json is of another model; (config, file) differ in "
-                f"{wrong}. {WITHOUT_CONFIG}"
-            )
+            raise of_other_model(config, f"(config, file) differ in {wrong}")
         is_of_model = self.needs_config or (fields and not wrong)
         return config if is_of_model else {}
 
     def add_config(self, arguments):
         """Adds what the config of the model says of its arguments."""
         config = arguments.config
-        rows = [row for row in self.settings() if row[0] in config]
-        # The load report names first what has a default.
-        rows.sort(key=lambda row: (*self.defaults, row[1]).index(row[1]))
-        for key, field, meanings in rows:
+        for key, field, meanings in self.settings():
+            if key not in config:
+                continue
             value = config[key]
             if meanings is not None:
                 if value is None and None not in meanings:
@@ -189,59 +188,10 @@ class Family:
                 has = repr(names[0]) if names else f"no {array!r}"
                 texts.append(f"it says {key}={config[key]!r:.200}, and the file has {has}")
         if texts:
-            names = [config[k] for k in ("architecture", "model_type") if k in config]
-            raise CheckpointError(
-                f"The config.json {f'({names[0]!r:.100}) ' if names else ''}is of another model: "
-                f"{'; '.join(texts[:4])}. {WITHOUT_CONFIG}"
-            )
+            raise of_other_model(config, "; ".join(texts[:4]))
 
     def complete(self, canonical, contents):
         """What is special in a family; changes `canonical` and its arguments."""
-
-    # ---- writing
-
-    def write(self, model, arrays):
-        """The arrays of a file from canonical ones."""
-        if PROJECTION in arrays:
-            kernel = arrays[PROJECTION]
-            shape = (*model.variant.patch_size, -1, kernel.shape[-1])
-            arrays = {**arrays, PROJECTION: kernel.reshape(shape)}
-        rows = self.rows_for(model.variant)
-        table = Table(*rows, *self.table.rows) if rows else self.table
-        return table.write(join_heads(arrays) if self.joined_heads else arrays)
-
-    def rows_for(self, variant):
-        """Rows that come before those of `table` to write a variant, whose names differ."""
-        return ()
-
-    def config_for(self, model):
-        """What `config` says of a model, as the library of the family says it."""
-        config = {}
-        for key, field, meanings in self.settings():
-            if field is not None:
-                value = getattr(model.variant if hasattr(model.variant, field) else model, field)
-                if isinstance(value, tuple):
-                    value = value[0] if len(set(value)) == 1 else list(value)
-                config[key] = value if meanings is None else key_of(meanings, value)
-        return config
-
-    def json_files(self, model):
-        """Name of a file beside the arrays -> what it says, as a dict."""
-        return {}
-
-    def obstacles(self, model):
-        """What may keep a model out of the format: text -> whether it does.
-
-        It is `DIFFERS` of what the library of the family computes otherwise; for anything else that
-        is true the format has no place.
-        """
-        v, storable = model.variant, self.can_store
-        if isinstance(v, Extensions):
-            paper = {name: (value,) for name, value in vars(Extensions()).items()}
-            at_input = {} if v.position == "none" else {"position_at": ("input",)}
-            storable = {**paper, **at_input, **storable}
-        computed = dict.fromkeys(differing(v, self.can_compute), DIFFERS)
-        return {**computed, **dict.fromkeys(differing(v, storable), True)}
 
 
 def unsupported(what, advice=""):
@@ -249,18 +199,15 @@ def unsupported(what, advice=""):
     return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
 
 
-def like(family, cls, **changes):
-    """A family of another class that has the fields of `family`, but for some."""
-    return cls(**{**vars(family), **changes})
+def of_other_model(config, what):
+    """The error for a config.json of another model than the arrays beside it."""
+    names = [f" ({config[k]!r:.100})" for k in ("architecture", "model_type") if k in config]
+    return CheckpointError(
+        f"The config.json{names[0] if names else ''} is of another model: {what}. Put the one of "
+        "this model beside the file, or none: then say what the arrays do not show."
+    )
 
 
 def reasons(rows):
     """The texts of a dict whose condition, the value, is true."""
     return [text for text, is_so in rows.items() if is_so]
-
-
-def differing(variant, allowed):
-    """The fields of a variant that are outside `allowed`, as texts such as "gelu='erf'"."""
-    has_stem = getattr(variant, "stem", None) is not None
-    values = {n: getattr(variant, n) for n in allowed if has_stem or n != "stem_numerics"}
-    return [f"{n}={v!r}" for n, v in values.items() if allowed[n] != ANY and v not in allowed[n]]

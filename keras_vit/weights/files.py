@@ -168,8 +168,14 @@ def read_safetensors(path):
         with open(path, "rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             require(length <= MAX_HEADER, f"its header would have {length} bytes")
-            count = stream.read(length).count(b'"data_offsets"')
-            require(count <= MAX_ARRAYS, f"it has more than {MAX_ARRAYS} arrays")
+            header = stream.read(length)
+        count = header.count(b'"data_offsets"')
+        require(count <= MAX_ARRAYS, f"it has more than {MAX_ARRAYS} arrays")
+        if packed := re.search(rb'"dtype":\s*"(F(?:[68]_|4)\w*)"', header):
+            raise CheckpointError(
+                f"{str(path)!r} has values of {packed[1].decode()}, which were quantised. Take the "
+                "weights as they were before, in float32, bfloat16 or float16. Nothing was loaded."
+            )
         # The library compares types, shapes and places of all arrays with the size of the file.
         return {n: as_plain(a) for n, a in safetensors.numpy.load_file(path).items()}
 

@@ -33,6 +33,11 @@ from keras_vit.weights.huggingface_images import class_names_of, reading_of_conf
 from keras_vit.weights.readers import find_model
 from keras_vit.weights.safety import CheckpointError, check_architecture, naming
 
+# The name of the matrix of a head, behind what the names of a model around it begin with.
+HEAD = re.compile(
+    r"(?P<outer>(.*[./])?)(heads?|classifier|fc|linear)[./]((head|fc)[./])?(weight|kernel)"
+)
+
 
 def load_weights(
     model: VisionTransformer | BiT,
@@ -156,6 +161,8 @@ def read(weights, model_arguments, prefix=None):
         model_arguments = {**computed_positions(VARIANTS.get(record.variant)), **model_arguments}
     contents = open_checkpoint(local_path(place, record))
     checkpoint = read_contents(contents, model_arguments, prefix=prefix)
+    if prefix is None and not checkpoint.arguments["num_classes"]:
+        _warn_of_head(checkpoint)
     if record is None:
         checkpoint.name = place if isinstance(place, str) else place.resolve().name
     else:
@@ -177,7 +184,10 @@ def read_contents(contents, model_arguments, prefix=None):
         # What a config says that is not of this model, as the arrays show, is left aside.
         config = contents.config if checkpoint.arguments.config else {}
         checkpoint.reading = reading_of_config(config) or checkpoint.reading
-        names, unfit = class_names_of(config, checkpoint.arguments["num_classes"])
+        count, stated = checkpoint.arguments["num_classes"], config.get("num_classes")
+        names, unfit = class_names_of(config, count)
+        if stated not in (None, count):
+            unfit += (f"num_classes={stated!r:.100} in its config, for {count} in its arrays",)
         checkpoint.class_names, checkpoint.ignored = names, (*unfit, *checkpoint.ignored)
     checkpoint.restore_names(model.origin, contents.arrays)  # for the report
     checkpoint.prefix, checkpoint.others = model.prefix, model.others
@@ -185,6 +195,19 @@ def read_contents(contents, model_arguments, prefix=None):
         checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
     checkpoint.path = str(path)
     return checkpoint
+
+
+def _warn_of_head(checkpoint):
+    """Warns of a head that stands beside the prefix of a model, or beside a part of it."""
+    inner, heads = checkpoint.prefix, map(HEAD.fullmatch, checkpoint.ignored)
+    names = [m[0] for m in heads if m and inner != m["outer"] and inner.startswith(m["outer"])]
+    if names:
+        warnings.warn(
+            f"A head beside the model is not loaded. Received: {names[0]!r} in "
+            f"{checkpoint.path!r}, where the names of the model begin with {inner!r}; give its "
+            f"names the same beginning, or say prefix={inner!r} to do without it.",
+            stacklevel=4,
+        )
 
 
 def computed_positions(variant):

@@ -58,9 +58,10 @@ class Arguments(dict):
         """Takes over what a source says, whoever says otherwise."""
         for field, value in values.items():
             self[field], self._sources[field] = value, source
-            self.assumed.pop(field, None)
             if text := REPORTED[source].format(field) if why is None else why:
                 self.assumed[field] = text
+            else:
+                self.assumed.pop(field, None)
 
     def source_of(self, field):
         """The source whose value of an argument counts; `CUSTOM` where nobody has named one."""
@@ -127,9 +128,7 @@ def infer_heads(arguments):
     width, depth, caller = arguments["width"], arguments["depth"], arguments.caller
     # A model that waits for the file says nothing about a file of another width.
     given = caller.get("num_heads") if caller.get("width", width) == width else None
-    if (configured := arguments.from_config("num_heads")) is not None:
-        arguments.add(CONFIG, num_heads=configured)  # last in the report, as inferred ones are
-    elif given is not None and arguments.source_of("num_heads") != ARRAYS:
+    if given is not None and arguments.source_of("num_heads") not in (ARRAYS, CONFIG):
         arguments.add(CALLER, num_heads=given)
     elif "num_heads" not in arguments:
         published = [

@@ -60,7 +60,7 @@ class Array(Aside):
             self.array = np.ndarray(shape, dtype, content, order="F" if by_columns else "C")
 
 
-def _like(cls):
+def _stand_in_of(cls):
     """Stands for a kind of list or dict, which may have the weights in it."""
     return type(cls.__name__, (), {"__new__": lambda _, *args, **kwargs: cls()})
 
@@ -69,9 +69,9 @@ def _like(cls):
 PLAIN = {
     Array: "numpy.ndarray numpy.core.multiarray._reconstruct numpy._core.multiarray._reconstruct",
     DType: "numpy.dtype",
-    _like(list): "collections.deque",
+    _stand_in_of(list): "collections.deque",
     # PyTorch lets this dict have attributes.
-    _like(collections.OrderedDict): """
+    _stand_in_of(collections.OrderedDict): """
         collections.defaultdict easydict.EasyDict addict.addict.Dict
         lightning_fabric.utilities.data.AttributeDict lightning.fabric.utilities.data.AttributeDict
         pytorch_lightning.utilities.parsing.AttributeDict

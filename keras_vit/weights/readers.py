@@ -7,6 +7,7 @@ the model if it is a whole one of a known family.
 """
 
 import dataclasses
+import functools
 import itertools
 import re
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.text import shortened
 from keras_vit.weights.canonical import REQUIRED, ROOT
-from keras_vit.weights.family import WITHOUT_CONFIG
+from keras_vit.weights.family import of_other_model
 from keras_vit.weights.formats import (
     aimv2,
     bit,
@@ -48,8 +49,8 @@ FAMILIES = (
     keras_hub.FAMILY,
     *google.FAMILIES,
 )
-DEPTH = 8  # of dicts and wrappers in each other
-MOST = 100  # prefixes that look like those of models
+MAX_DEPTH = 8  # of dicts and wrappers in each other
+MAX_PREFIXES = 100  # that look like those of models
 # Of several alike in a file, one of these is what its authors evaluate: an average over training.
 AVERAGES = {*"teacher ema momentum target averaged average avg swa shadow polyak".split()}
 # No model, though the names of its arrays are repeated there; `opt/target/` is one of Flax.
@@ -57,8 +58,8 @@ STATES = re.compile(
     r"(.*[./_])?(optim(izers?)?(_states?)?(_dicts?)?|exp_avg(_sq)?|mu|nu|\w*buffers?|grads?)[./]"
     r"|(.*[./])?opt(_states?)?[./](?!target[./])"
 )
-# PyTorch's own wrappers within a model.
-WITHIN = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_module)\.")
+# Of layers, anywhere in a name.
+PYTORCH_WRAPPERS = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp_wrapped_module)\.")
 MAX_FORMS, MAX_STARTS = 500, 4  # of names, and of their beginnings, that `nearest` looks at
 
 
@@ -99,6 +100,12 @@ def find_model(contents, prefix=None):
     """
     model = _model_in(contents.arrays, prefix)
     if model.family is None:
+        if all(name.split(".")[-1].isdecimal() for name in contents.arrays):
+            raise CheckpointError(
+                "It holds a list of arrays without names, as torch-ema keeps averages, and which "
+                "layers they are of is known only where it was written. Put them into the model "
+                "there, as ema.copy_to(model.parameters()) does, and save model.state_dict()."
+            )
         raise CheckpointError(
             f"It is of no family known here. {nearest(contents.arrays)} "
             "docs/checkpoints.md lists the formats; what Keras itself wrote (.weights.h5) is read "
@@ -107,64 +114,31 @@ def find_model(contents, prefix=None):
     model_type, own = contents.config.get("model_type"), model.family.model_types
     of_config = [f.name for f in FAMILIES if model_type in f.model_types]
     if own and of_config and model_type not in own:
-        raise CheckpointError(
-            f"It has a config.json of another model: model_type={model_type!r} stands for "
-            f"{' or '.join(of_config)}, and the arrays are those of {model.family.name}. "
-            f"{WITHOUT_CONFIG}"
-        )
+        stands_for = f"model_type={model_type!r} stands for {' or '.join(of_config)}"
+        what = f"{stands_for}, and the arrays are those of {model.family.name}"
+        raise of_other_model({}, what)
     return model
 
 
 def _model_in(arrays, prefix):
     """The `ModelInFile` of the arrays of a file."""
-    trained = [
-        f
-        for f in FAMILIES
-        if f.training_state and any(re.search(f.training_state, name) for name in arrays)
-    ]
-    everything = _model_under(_ended("" if prefix is None else prefix, arrays), arrays, trained)
+    start = _completed_prefix("" if prefix is None else prefix, arrays)
+    trained = [f for f in FAMILIES if any(re.search(f.training_state, name) for name in arrays)]
+    under = functools.partial(_model_under, arrays=arrays, trained=trained)
+    everything = under(start)
     if everything.is_whole:
         return everything
-    models = []
-    for start in _prefixes(arrays, everything.prefix):
-        is_nested = any(start.startswith(model.prefix) for model in models)
-        if not is_nested and (model := _model_under(start, arrays, trained)).is_whole:
-            models.append(model)
-    states = {name[: match.end()] for name in arrays if (match := STATES.match(name.lower()))}
-    # The model that stands under no further prefix may have one of these as a part.
-    for component in (None, *models):
-        others = [model for model in models if model is not component]
-        besides = (*(model.prefix for model in others), *states)
-        remainder = _model_under(everything.prefix, arrays, trained, besides=besides)
-        if remainder.is_whole:
-            return _best([remainder, *others], everything, prefix)
+    models = _add_outermost(_models_below(start, arrays, under), start, arrays, under)
+    is_outermost_whole = any(model.prefix == start for model in models)
     # A family that knows most of the names: then the others are a fault.
-    family = everything.family
-    is_mostly = family and 2 * family.count_known(everything.arrays) > len(everything.arrays)
-    return everything if prefix == "" or is_mostly else _best(models, everything, prefix)
+    has_fault = everything.family and everything.family.knows_most(everything.arrays)
+    if not is_outermost_whole and (prefix == "" or has_fault):
+        return everything
+    return _chosen(models, asked=None if prefix is None else start) or everything
 
 
-def _model_under(prefix, arrays, trained, besides=()):
-    """The `ModelInFile` whose names begin with a prefix, and with none of those `besides`.
-
-    `trained` are the families whose training left something in the file, which come first.
-    """
-    origin = {
-        name.removeprefix(prefix): name
-        for name in arrays
-        if name.startswith(prefix) and not name.startswith(besides)
-    }
-    unwrapped = {WITHIN.sub("", name): stored for name, stored in origin.items()}
-    origin = unwrapped if len(unwrapped) == len(origin) else origin
-    named = {name: arrays[stored] for name, stored in origin.items()}
-    authors = (f for f in trained if ModelInFile(f, named, origin).is_whole)
-    recognised = (f for f in FAMILIES if f.recognises(named))
-    family = next(itertools.chain(authors, recognised), None)
-    return ModelInFile(family, named, origin, prefix)
-
-
-def _ended(prefix, names):
-    """The prefix, up to its dot or slash."""
+def _completed_prefix(prefix, names):
+    """A caller's prefix with the dot or slash that ends it in the names."""
     if not isinstance(prefix, str):
         raise CheckpointError(f"prefix must be a text such as 'student.'. Received: {prefix!r}.")
     for choice in (prefix + ".", prefix + "/", prefix):
@@ -179,18 +153,47 @@ def _ended(prefix, names):
     )
 
 
+def _model_under(prefix, arrays, trained, besides=()):
+    """The `ModelInFile` whose names begin with a prefix, and with none of those `besides`.
+
+    `trained` are the families whose training left something in the file, which come first.
+    """
+    origin = {
+        name.removeprefix(prefix): name
+        for name in arrays
+        if name.startswith(prefix) and not name.startswith(besides)
+    }
+    unwrapped = {PYTORCH_WRAPPERS.sub("", name): stored for name, stored in origin.items()}
+    origin = unwrapped if len(unwrapped) == len(origin) else origin
+    named = {name: arrays[stored] for name, stored in origin.items()}
+    authors = (f for f in trained if ModelInFile(f, named, origin).is_whole)
+    recognised = (f for f in FAMILIES if f.recognises(named))
+    family = next(itertools.chain(authors, recognised), None)
+    return ModelInFile(family, named, origin, prefix)
+
+
+def _models_below(start, names, under):
+    """The whole models under prefixes that begin with `start`, none of them a part of another."""
+    models = []
+    for prefix in _prefixes(names, start):
+        is_part = any(prefix.startswith(model.prefix) for model in models)
+        if not is_part and (model := under(prefix)).is_whole:
+            models.append(model)
+    return models
+
+
 def _prefixes(names, start):
     """Prefixes behind which a name is one that only some family has, the shortest first."""
     signatures = re.compile("|".join(f"(?:{family.signature})" for family in FAMILIES))
     prefixes = {
         name[:end]
         for name in names
-        for end in (dot.end() for dot in itertools.islice(re.finditer(r"[./]", name), DEPTH))
+        for end in (dot.end() for dot in itertools.islice(re.finditer(r"[./]", name), MAX_DEPTH))
         if name.startswith(start) and end > len(start) and signatures.match(name, end)
         # The stem of a hybrid has the names of a BiT.
         if "patch_embed" not in name[:end]
     }
-    if len(prefixes) > MOST:
+    if len(prefixes) > MAX_PREFIXES:
         raise CheckpointError(
             "Too many parts of the file look like models. Received: "
             f"{shortened(sorted(prefixes))}; say which one it is: prefix=..."
@@ -198,11 +201,25 @@ def _prefixes(names, start):
     return sorted(prefixes, key=lambda prefix: (len(prefix), prefix))
 
 
-def _best(models, everything, prefix):
-    """The model asked for, the only one, or the only average; `everything` where there is none."""
+def _add_outermost(models, start, names, under):
+    """The models, and before them what stands beside them under `start`, if it is a whole one.
+
+    One of them may be its part, such as the encoder of a classifier.
+    """
+    states = [name[: match.end()] for name in names if (match := STATES.match(name.lower()))]
+    for part in (None, *models):
+        others = [model for model in models if model is not part]
+        outermost = under(start, besides=(*(model.prefix for model in others), *set(states)))
+        if outermost.is_whole:
+            return [outermost, *others]
+    return models
+
+
+def _chosen(models, asked):
+    """The model with the prefix `asked` for, the only one, or the only average, if there is one."""
     models = [m for m in models if not STATES.match(m.prefix.lower())]
-    asked = [m for m in models if prefix is not None and m.prefix == everything.prefix]
-    choice = asked or [m for m in models if _is_average(m, models)] or models
+    choice = [m for m in models if m.prefix == asked]
+    choice = choice or [m for m in models if _is_average(m, models)] or models
     if len(choice) > 1:
         listed = ", ".join(f"{len(m.arrays)} arrays under {m.prefix!r}" for m in models)
         raise CheckpointError(
@@ -210,7 +227,7 @@ def _best(models, everything, prefix):
             "keras_vit.from_checkpoint or keras_vit.load_weights), or another of these."
         )
     if not choice:
-        return everything
+        return None
     others = tuple(m.prefix for m in models if m is not choice[0])
     return dataclasses.replace(choice[0], others=others)
 

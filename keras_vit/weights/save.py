@@ -16,7 +16,6 @@ from keras_vit.models import VisionTransformer
 from keras_vit.models.backbone import check_model
 from keras_vit.models.bit import BiT
 from keras_vit.text import shortened
-from keras_vit.weights.family import DIFFERS
 from keras_vit.weights.formats import (
     aimv2,
     bit,
@@ -29,6 +28,7 @@ from keras_vit.weights.formats import (
 )
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.read_back import warn_of_changes
+from keras_vit.weights.writable import DIFFERS
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
 # Format -> the families that write a `VisionTransformer`, of which the first that can does, and

@@ -51,28 +51,33 @@ FLAX_PATCHES = Layout(4)  # (height, width, in, out)
 ROWS = Layout(2, lambda t: t[None], lambda t: t[0])  # a vector for each token, without a batch
 
 
-def two_rows(name, path, first, second, layout=SAME, layout_2=SAME):
-    """Rows of a layer with two arrays, each of which is (end of its name in the file, our name)."""
-    return [
-        (f"{name}{first[0]}", f"{path}/{first[1]}", layout),
-        (f"{name}{second[0]}", f"{path}/{second[1]}", layout_2),
-    ]
+def rows_of(ends, arrays, layout=SAME):
+    """A function that makes the rows of a layer from its name in the file and its path.
+
+    Names in the file have the `ends`, and paths those of `arrays`; a bias lies everywhere as here.
+    """
+    pairs = list(zip(ends.split(), arrays.split()))
+
+    def rows(name, path, layout=layout):
+        return [
+            (name + end, f"{path}/{array}", SAME if array == "bias" else layout)
+            for end, array in pairs
+        ]
+
+    return rows
 
 
-def flax_dense(name, path):
-    return two_rows(name, path, ("/kernel", "kernel"), ("/bias", "bias"))
+flax_dense = rows_of("/kernel /bias", "kernel bias")
+flax_norm = rows_of("/scale /bias", "gamma beta")
+torch_linear = rows_of(".weight .bias", "kernel bias", TRANSPOSED)
+torch_norm = rows_of(".weight .bias", "gamma beta")
+torch_in_proj = rows_of("_weight _bias", "kernel bias", TRANSPOSED)  # of PyTorch's own attention
+keras_dense = rows_of("/vars/0 /vars/1", "kernel bias")
+keras_norm = rows_of("/vars/0 /vars/1", "gamma beta")
 
 
 def flax_attention(name, path):
     return [row for p in PARTS for row in flax_dense(f"{name}/{p}", f"{path}/{p}")]
-
-
-def flax_norm(name, path, layout=SAME):
-    return two_rows(name, path, ("/scale", "gamma"), ("/bias", "beta"), layout, layout)
-
-
-def torch_linear(name, path, layout=TRANSPOSED):
-    return two_rows(name, path, (".weight", "kernel"), (".bias", "bias"), layout)
 
 
 def torch_attention(prefix, names="q_proj k_proj v_proj out_proj", path="block_{i}/attention/"):
@@ -85,16 +90,6 @@ def torch_mlp(prefix, names, path="block_{i}/mlp/"):
     """Rows of the linear maps of an MLP, called `names`; the first of three is that of the gate."""
     pairs = zip(names.split()[::-1], ("dense_2", "dense_1", "gate"))
     return [row for name, part in pairs for row in torch_linear(prefix + name, path + part)]
-
-
-def torch_in_proj(name, path):
-    """Rows of query, key and value in one matrix, as PyTorch's own layer has them."""
-    path = f"{path}/[query|key|value]"
-    return two_rows(name, path, ("_weight", "kernel"), ("_bias", "bias"), TRANSPOSED)
-
-
-def torch_norm(name, path):
-    return two_rows(name, path, (".weight", "gamma"), (".bias", "beta"))
 
 
 def torch_resnet(root_conv, root_norm, unit):

@@ -185,6 +185,17 @@ def test_names_that_are_not_those_of_the_outputs(tmp_path, labels, text):
     assert not text or text in ignored[0]
 
 
+@pytest.mark.parametrize("classes, stated", [(0, 1000), (5, 3)])
+def test_a_number_of_classes_that_is_not_that_of_the_arrays(tmp_path, classes, stated):
+    model = tiny_vit(gelu="erf", num_classes=classes)
+    path = keras_vit.save_weights(model, tmp_path / "model.safetensors", force=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert not keras_vit.from_checkpoint(path).load_report.ignored
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_classes": stated}))
+    (ignored,) = keras_vit.from_checkpoint(path).load_report.ignored
+    assert ignored == f"num_classes={stated} in its config, for {classes} in its arrays"
+
+
 def test_numbers_that_no_processor_has():
     for processor in ({"image_std": [0, 0, 0]}, {"size": [1, 2, 3]}, {"rescale_factor": 0}):
         with pytest.raises(keras_vit.CheckpointError, match="no image processor has"):

@@ -1,6 +1,7 @@
 """The model in a file: under the name of a wrapper, in dicts, beside a teacher or an optimizer."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -85,6 +86,23 @@ def test_what_lies_outside_is_reported(tmp_path):
     report = model.load_report
     assert report.prefix == "model." and "prefix                 'model.', left out" in str(report)
     assert report.ignored == ("model.head.weight", "model.head.bias", "loss.weight")
+
+
+@pytest.mark.parametrize("inner, outer", [("backbone.", ""), ("net.model.", "net."), ("a/b/", "")])
+def test_a_head_beside_the_prefix_is_warned_of(tmp_path, inner, outer):
+    arrays = read_safetensors(TIMM).items()
+    file = {(outer if "head" in name else inner) + name: a for name, a in arrays}
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, file)
+    with pytest.warns(UserWarning, match=rf"'{outer}head.weight'.*begin with '{inner}'") as caught:
+        model = keras_vit.from_checkpoint(path, num_heads=4)
+    assert caught[0].filename == __file__ and f"{outer}head.weight" in model.load_report.ignored
+    others = {name.replace("head.", "other."): a for name, a in file.items()}
+    for content, prefix in ((file, inner), (others, None)):
+        write_safetensors(path, content)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "A head beside")
+            keras_vit.from_checkpoint(path, num_heads=4, prefix=prefix)
 
 
 def test_wrappers_within_a_model(tmp_path):

@@ -189,6 +189,14 @@ def test_tensors_that_have_no_plain_values(tmp_path):
     refused("of another protocol", tmp_path / "model.pth", call=read_torch)
 
 
+def test_a_list_of_averages_has_no_names(tmp_path):
+    """As torch-ema stores them."""
+    averages = {"decay": 0.999, "num_updates": 9, "shadow_params": list(WEIGHTS.values())}
+    for content in (averages, {"ema": averages}, list(WEIGHTS.values())):
+        refused(r"list of arrays without names.*ema\.copy_to", saved(tmp_path, content))
+    refused("holds no arrays", saved(tmp_path, {"epoch": 3}))
+
+
 @KINDS
 def test_containers_in_themselves(tmp_path, is_zip):
     """A list that holds itself, and one of very many references to few."""

@@ -54,6 +54,15 @@ def test_half_precision_safetensors(tmp_path):
             np.testing.assert_array_equal(array, half[name].astype("float32"))
 
 
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "F4"])
+def test_values_of_eight_bits_are_called_quantised(tmp_path, dtype):
+    row = {"dtype": dtype, "shape": [4], "data_offsets": [0, 2 if dtype == "F4" else 4]}
+    header = json.dumps({"F64": {**row, "dtype": "F64"}, "cls_token": row}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    refused(rf"has values of {dtype}, which were quantised", path)
+
+
 def timm_arrays(case="vit_token_p8"):
     return read_safetensors(ORACLES / "timm" / case / "model.safetensors")
 

@@ -8,17 +8,17 @@ config.
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY
 from keras_vit.weights.formats import huggingface, vision_towers
 from keras_vit.weights.model_arguments import CONFIG, CUSTOM, POSITION
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
+from keras_vit.weights.writable import ANY
 
 BLOCK, APPLE_BLOCK = vision_towers.BLOCK, "trunk.blocks.{i}."
 HEAD_WIDTH = 128
 
 
 class Aimv2(vision_towers.VisionTower):
-    title, heads = "Aimv2", 8
+    heads = 8
 
     def flat_config(self, contents):
         config = super().flat_config(contents)
@@ -39,10 +39,10 @@ class Aimv2(vision_towers.VisionTower):
             arguments.add(CONFIG, image_size=size)
 
     def obstacles(self, model):
-        v, count = model.variant, model.num_classes
+        v = model.variant
         partly = v.has_bias("out") != (v.has_bias("query") and v.qkv_bias)
         what = f"qkv_bias={v.qkv_bias} with biases={v.biases!r}"
-        return super().obstacles(model) | {f"num_classes={count}": count, what: partly}
+        return super().obstacles(model) | {what: partly}
 
     def json_files(self, model):
         has_bias = model.variant.has_bias("out")
@@ -94,6 +94,8 @@ FAMILY = Aimv2(
         "biases": ("all", "none", "attention", "no_out"),
         "qkv_bias": ANY,
     },
+    title="Aimv2",
+    head_pools=(),
 )
 APPLE = Aimv2(
     name="AIMv2 as Apple stores it",

@@ -7,19 +7,21 @@ in the stems of hybrids; they are read, not written. timm's are `resnetv2_*_bit`
 Face `BitForImageClassification`.
 """
 
+import dataclasses
 import re
 
 from keras_vit.checks import pair
 from keras_vit.layers.resnet import GROUPS
 from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
-from keras_vit.preprocessing import BIG_VISION, BIT
+from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface_images, tables
-from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, resnet_of, units_of
-from keras_vit.weights.family import Family
+from keras_vit.weights.canonical import ROOT, resnet_of, units_of
+from keras_vit.weights.family import of_other_model
 from keras_vit.weights.formats import google, huggingface, timm_writing
-from keras_vit.weights.model_arguments import ARRAYS, CALLER, CONFIG, CUSTOM, UNREPORTED, Arguments
+from keras_vit.weights.model_arguments import CALLER, CONFIG, CUSTOM, UNREPORTED
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
+from keras_vit.weights.writable import WritableFamily
 
 UNIT_PATH = "stage_{s}_unit_{u}/"
 CONV_1X1 = Layout(4, tables.matrix_of, lambda k: k[None, None])
@@ -28,40 +30,37 @@ CONV_1X1 = Layout(4, tables.matrix_of, lambda k: k[None, None])
 AS_BIT = {"numerics": ("bit", "timm")}
 
 
-class BiTFamily(Family):
+@dataclasses.dataclass(frozen=True)
+class BiTFamily(WritableFamily):
     """A format of BiT."""
 
-    def read(self, contents, caller):
-        arrays, origin, ignored = self.arrays_of(contents.arrays)
+    preprocessing: Preprocessing = BIT
+    model = "BiT"
+
+    def architecture(self, arrays):
         if ROOT not in arrays or not any(name.startswith("stage_") for name in arrays):
             raise CheckpointError(
                 f"This is no whole BiT of {self.name}. Received: {len(arrays)} arrays; expected "
                 f"{ROOT!r} and units as well (canonical names)."
             )
         blocks, width, channels = resnet_of(arrays, f"BiT of {self.name}")
-        arguments = Arguments(caller)
-        arguments.add(
-            ARRAYS,
-            blocks=blocks,
-            width=width,
-            version="v1" if "root/norm/gamma" in arrays else "v2",
-            num_classes=units_of(arrays, "head"),
-            channels=channels,
-            **self.defaults,
-        )
-        canonical = CanonicalCheckpoint(
-            self.name, arrays, origin, arguments, ignored, BIT, model="BiT"
-        )
-        self.complete(canonical, contents)
+        return {
+            "blocks": blocks,
+            "width": width,
+            "version": "v1" if "root/norm/gamma" in arrays else "v2",
+            "num_classes": units_of(arrays, "head"),
+            "channels": channels,
+        }
+
+    def settle(self, canonical):
+        arguments = canonical.arguments
         arguments.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
         if size := arguments.caller.get("image_size"):
             arguments.add(CALLER, UNREPORTED, image_size=size)
         arguments["image_size"] = pair(arguments["image_size"], "image_size")
-        return canonical
 
 
-def _big_transfer_norm(name, path):
-    return tables.two_rows(name, path, ("/gamma", "gamma"), ("/beta", "beta"), VECTOR, VECTOR)
+_big_transfer_norm = tables.rows_of("/gamma /beta", "gamma beta", VECTOR)
 
 
 def _big_transfer_unit(unit):
@@ -122,10 +121,9 @@ TORCH_HEAD = Layout(  # from a 1 x 1 convolution, or a matrix in files that were
 
 
 # (units of the stages, width) -> timm's name of a model of this size.
-ARCHITECTURES = {
-    (BIT_VARIANTS[f"R{size}"].blocks, BIT_VARIANTS[f"R{size}"].width): f"resnetv2_{size}_bit"
-    for size in ("50x1", "50x3", "101x1", "101x3", "152x2", "152x4")
-}
+SIZES = ("50x1", "50x3", "101x1", "101x3", "152x2", "152x4")
+PUBLISHED = {size: BIT_VARIANTS[f"R{size}"] for size in SIZES}
+ARCHITECTURES = {(v.blocks, v.width): f"resnetv2_{size}_bit" for size, v in PUBLISHED.items()}
 
 
 class Timm(BiTFamily):
@@ -177,19 +175,17 @@ class HuggingFace(BiTFamily):
         if size := processor.get("crop_size", processor.get("size")):
             arguments.add(CONFIG, image_size=huggingface_images.sides_of(size))
         v = BiTVariant(*(arguments[name] for name in ("blocks", "width", "version")))
-        expected = self.architecture(v, arguments["channels"])
+        expected = self.config_of(v, arguments["channels"])
         wrong = {k: config[k] for k in expected if k in config and config[k] != expected[k]}
         if str(wrong.get("global_padding")).upper() == expected["global_padding"]:
             del wrong["global_padding"]
         if wrong.get("output_stride", 32) >= _stride(v):  # a smaller one would dilate instead
             wrong.pop("output_stride", None)
         if wrong:
-            raise CheckpointError(
-                "The config.json does not fit its arrays, or is of a ResNet that is no BiT. "
-                f"Received: {wrong}; expected { {key: expected[key] for key in wrong} }."
-            )
+            expected = {key: expected[key] for key in wrong}
+            raise of_other_model(config, f"it says {wrong}, and the expected is {expected}")
 
-    def architecture(self, v, channels):
+    def config_of(self, v, channels):
         """Entries of `config.json` that make Hugging Face compute as a `BiT` does."""
         is_v1 = v.version == "v1"
         return {
@@ -215,7 +211,7 @@ class HuggingFace(BiTFamily):
         stages = [f"stage{i}" for i in range(1, len(model.variant.blocks) + 1)]
         config = {
             "model_type": "bit",
-            **self.architecture(model.variant, model.channels),
+            **self.config_of(model.variant, model.channels),
             "drop_path_rate": 0.0,
             "out_features": stages[-1:],
             "out_indices": [len(stages)],

@@ -1,11 +1,7 @@
 """npz files of google-research: vision_transformer, read and written, and big_vision, read.
 
-A row of `ROWS` is (name in the file, path of the model's variable, how the array lies in the file).
-`{i}` is any number. `[2|1]` is either number: files exist in two generations, which number the
-modules of a block differently; both are read, and the first, as published, is written.
-
-The functions make the rows of a layer: `flax_norm("LayerNorm_0", "norm_1")` is
-("LayerNorm_0/scale", "norm_1/gamma", SAME) and ("LayerNorm_0/bias", "norm_1/beta", SAME).
+Files exist in two generations, which number the modules of a block differently: of `[2|1]` in
+`ROWS` both are read, and the first, as published, is written.
 
 big_vision has the names of the second generation. What differs: blocks may be stacked into one
 array each (`scan`); positions are added before the class token is prepended; and there are
@@ -18,10 +14,11 @@ import re
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import BIG_VISION, SIGLIP
 from keras_vit.weights import tables
-from keras_vit.weights.family import DIFFERS, Family
+from keras_vit.weights.family import Family
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.safety import MAX_ARRAYS, CheckpointError
 from keras_vit.weights.tables import FLAX_PATCHES, SAME, VECTOR, Layout, Table
+from keras_vit.weights.writable import DIFFERS, WritableFamily
 
 BLOCK = "Transformer/encoderblock_{i}/"
 UNIT = "block{s}/unit{u}/"
@@ -53,7 +50,7 @@ ROWS = (
 )
 
 
-class Google(Family):
+class Google(WritableFamily):
     def obstacles(self, model):
         """The authors' code takes the mean over the class token, too; a model here does not."""
         v = model.variant
@@ -63,15 +60,15 @@ class Google(Family):
 
 FAMILY = Google(
     name="google-research/vision_transformer",
-    signature=r"Transformer/",  # a file with such a name has this format
+    signature=r"Transformer/",
     table=Table(*ROWS),
-    defaults={  # what the authors' code computes, and no array shows
+    defaults={
         "interpolation": "align_corners",
         "gelu": "tanh",
         "epsilon": 1e-6,
         "stem_numerics": "google",
     },
-    config={  # key of a config.json beside the file -> argument of the model
+    config={
         "hidden_size": "width",
         "classifier": (
             "pool",
@@ -79,7 +76,6 @@ FAMILY = Google(
         ),
         "image": "image_size",
     },
-    # To write a model: values that a file can store, and those that the authors' code computes.
     can_store={"pool": ("token", "mean", "first", None), "registers": (0,)},
     can_compute={
         "pool": ("token", "mean", None),  # "first" is of big_vision alone

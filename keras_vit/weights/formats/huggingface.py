@@ -14,10 +14,11 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.family import unsupported
 from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import CONV, SAME, Table
+from keras_vit.weights.writable import ANY, WritableFamily
 
 # Files name the blocks `encoder.layer.0`; the modules of transformers 5 are called `layers.0`.
 BLOCK = "[encoder.layer|layers].{i}."
@@ -43,6 +44,7 @@ KEYS = {  # of every config.json -> arguments of the model
 SETTINGS = {**KEYS, "layer_norm_eps": "epsilon"}
 TABLES = ("learned_1d", "learned_2d", "sincos_2d")  # positions that are a vector per token
 HOLDS = {"registers": (0,), "position": TABLES, "activation": ANY}  # of most of these classes
+PLAIN_END = {"representation_size": (None,), "norm_after_pool": (False,)}  # after the last block
 FLAT = ("class_token", "learned_positions")  # keys that `flat_config` adds, and no file has
 HEADS = r"((cls_|distillation_)?classifier|visual_projection)\."  # beside the inner model
 EMBEDDINGS = (
@@ -61,16 +63,17 @@ LAYERS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class HuggingFace(Family):
+class HuggingFace(WritableFamily):
     """Folders of Hugging Face transformers; the defaults are those of ViT."""
 
     joined_heads: bool = True
     needs_config: bool = True
     ignored: tuple = (r"embeddings\.mask_token",)
-    model_type: str = "vit"  # as it is written; the inner model of one with a head has this name
+    model_type: str = "vit"  # as it is written; the inner model of a larger one has this name
     title: str = "ViT"  # what the names of its classes begin with
     head_pools: tuple = ("token",)  # what the head sees; empty where no class has a head
     has_pooler: bool = False
+    processor = ""  # whose defaults count in a folder that has none
 
     def flat_config(self, contents):
         """The config, and what the type of the model says of its class token; none of timm's."""
@@ -92,26 +95,33 @@ class HuggingFace(Family):
             is_asked_for = arguments.caller.get("representation_size")
             if wants_tokens and not is_asked_for and "head/kernel" not in canonical.arrays:
                 arguments["representation_size"] = None
-        canonical.set_preprocessing(*preprocessing_of(contents.processor), contents.processor)
+        usual = {"image_processor_type": self.processor} if self.processor else {}
+        recipe = preprocessing_of(contents.processor or usual)
+        canonical.set_preprocessing(*recipe, contents.processor)
 
     def write(self, model, arrays):
-        prefix = f"{self.model_type}." if model.num_classes else ""
+        is_inner = model.num_classes or model.variant.projection
+        prefix = f"{self.model_type}." if is_inner else ""
         return with_prefix(super().write(model, arrays), prefix)
 
     def config_for(self, model):
-        v, config = model.variant, {**super().config_for(model), **parts_of(model, self)}
+        v, names = model.variant, {variable.path for variable in model.weights}
+        parts = {key: part in names for key, part in self.arrays_by_key.items() if key not in FLAT}
+        config = {**super().config_for(model), **parts}
         if self.has_pooler:
             config |= {"pooler_act": "tanh", "pooler_output_size": v.representation_size or v.width}
-        return {**config, "hidden_act": hidden_act(v)}
+        usual = "silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}"
+        return {**config, "hidden_act": tables.key_of(ACTIVATIONS, v.activation or usual)}
 
     def obstacles(self, model):
-        v, has_head = model.variant, bool(model.num_classes)
-        head = f"pool={v.pool!r} and a head" if self.head_pools else "a head"
+        v, count = model.variant, model.num_classes
+        head = f"pool={v.pool!r}, num_classes={count}"
+        head = head if self.head_pools else f"a head (num_classes={count})"
         removed = " (transformers 5 has removed ViTHybrid)" * (self.model_type == "vit")
         return super().obstacles(model) | {
             f"stem={v.stem}{removed}": v.stem is not None,
-            "representation_size and a head": v.representation_size and has_head,
-            head: has_head and v.pool not in self.head_pools,
+            "representation_size and a head": self.has_pooler and v.representation_size and count,
+            head: count and v.pool not in self.head_pools,
         }
 
     def json_files(self, model):
@@ -163,18 +173,6 @@ def json_of(model, title, config, ending="Model"):
     name = title + ("ForImageClassification" if model.num_classes else ending)
     config = {"architectures": [name], "torch_dtype": "float32", **config}
     return {"config.json": config, "preprocessor_config.json": processor_of(model)}
-
-
-def hidden_act(v):
-    """What transformers calls the activation of a variant."""
-    usual = "silu" if v.mlp == "swiglu" else f"gelu_{v.gelu}"
-    return tables.key_of(ACTIVATIONS, v.activation or usual)
-
-
-def parts_of(model, family):
-    """What `config.json` says of the arrays of a model, by the keys of `arrays_by_key`."""
-    names = {variable.path for variable in model.weights}
-    return {key: part in names for key, part in family.arrays_by_key.items() if key not in FLAT}
 
 
 def to_the_grid(canonical):

@@ -9,11 +9,11 @@ import dataclasses
 import re
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, like, unsupported
+from keras_vit.weights.family import of_other_model, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import POSITION, relative_table
-from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import SAME, Table
+from keras_vit.weights.writable import ANY
 
 BLOCK = huggingface.BLOCK
 BIASES = "relative_position_bias_table"
@@ -33,7 +33,7 @@ class Beit(huggingface.HuggingFace):
 
     def complete(self, canonical, contents):
         arguments, arrays, origin = canonical.arguments, canonical.arrays, canonical.origin
-        configured = arguments.from_config("pool")
+        config, configured = arguments.config, arguments.from_config("pool")
         super().complete(canonical, contents)
         names = (POSITION, "position/table", "position_0/table")
         positions = [origin[name] for name in names if name in arrays]
@@ -43,10 +43,8 @@ class Beit(huggingface.HuggingFace):
         # Masked pre-training has a norm of its own, whatever the config says of pooling.
         pools = "norm/gamma" in arrays and not any(n.startswith("lm_head") for n in contents.arrays)
         if pools and configured and (configured == "mean") != after:
-            raise CheckpointError(
-                "The config.json is of another model; it says use_mean_pooling="
-                f"{configured == 'mean'}, and the file has {origin['norm/gamma']!r}."
-            )
+            has = f"the file has {origin['norm/gamma']!r}"
+            raise of_other_model(config, f"use_mean_pooling={configured == 'mean'}, and {has}")
         arguments["norm_after_pool"] = after
         if after:
             arguments["pool"] = "mean"
@@ -155,9 +153,8 @@ BEIT = Beit(
     title="Beit",
     head_pools=("token", "mean"),
 )
-DEIT = like(
+DEIT = Deit.with_fields_of(
     huggingface.FAMILY,
-    Deit,
     name="Hugging Face DeiT",
     signature=r"(.*\.)?embeddings\.distillation_token$",
     table=Table(
@@ -184,10 +181,9 @@ IJEPA = dataclasses.replace(
     head_pools=("mean",),
     can_store={
         **huggingface.HOLDS,
+        **huggingface.PLAIN_END,
         "class_token": (False,),
         "pool": ("mean", None),
-        "representation_size": (None,),
-        "norm_after_pool": (False,),
     },
 )
 # SigLIP may be all else, but has the other GELU; what it cannot hold, IJEPA itself may.

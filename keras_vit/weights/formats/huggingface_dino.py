@@ -2,24 +2,20 @@
 
 The head of Dinov2 sees the class token and the mean of the patches, one after the other; its
 registers have no positions. DINOv3 has rotary positions and no head.
-
-By a row of `_layers` the array `encoder.layer.3.layer_scale1.lambda1` of a file is the variable
-`block_3/layer_scale_1/gamma` of a model; family.py tells how a file is read and written.
 """
 
 import dataclasses
-import itertools
 
 import numpy as np
 
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import QKV, smallest_fitting
-from keras_vit.weights.family import ANY, unsupported
+from keras_vit.weights.family import of_other_model, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
-from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, PARTS, SAME, Table
+from keras_vit.weights.writable import ANY
 
 REGISTERS = "patch_encoder/registers"
 DINOV3_BLOCK = "[layer|model.layer].{i}."
@@ -72,10 +68,9 @@ class Dinov2(Dino):
         ratio = arguments.config.get("mlp_ratio", 4)
         units = _hidden_units(arguments["width"], ratio, arguments["mlp"])
         if arguments.config and units != arguments["mlp_dim"]:
-            raise CheckpointError(
-                f"The config.json is of another model; mlp_ratio={ratio} stands for {units} "
-                f"hidden units, and the file has {arguments['mlp_dim']}."
-            )
+            has = f"the file has {arguments['mlp_dim']}"
+            what = f"mlp_ratio={ratio} stands for {units} hidden units, and {has}"
+            raise of_other_model(arguments.config, what)
         huggingface.to_the_grid(canonical)
 
     def write(self, model, arrays):
@@ -139,8 +134,7 @@ class Dinov3(Dino):
         layers = [layer for name in given - biased for layer in LINEAR[name]]
         if layers:
             arguments.assumed["biases"] = "zeros where the file has none"
-        for i, layer in itertools.product(range(arguments["depth"]), layers):
-            canonical.add_zero_bias(f"block_{i}/{layer}", "zeros, as the file has none")
+            canonical.add_zero_biases("|".join(layers), "zeros, as the file has none")
 
     def config_for(self, model):
         rope_theta = float(model.variant.rotary.temperature)
@@ -167,9 +161,8 @@ def _layers(block):
 
 
 HOLDS = {
+    **huggingface.PLAIN_END,
     "class_token": (True,),
-    "representation_size": (None,),
-    "norm_after_pool": (False,),
     **dict.fromkeys(("registers", "layer_scale", "activation", "mlp"), ANY),
 }
 

@@ -14,23 +14,16 @@ import re
 import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights import tables
 from keras_vit.weights.family import Family, reasons
 from keras_vit.weights.files import read_hdf5, read_json
 from keras_vit.weights.model_arguments import CALLER, CONFIG, CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import FLAX_PATCHES, ROWS, SAME, Table, two_rows
+from keras_vit.weights.tables import FLAX_PATCHES, ROWS, SAME, Table
 
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
 ENCODER = "layers/vi_t_encoder/"
 BLOCK = ENCODER + "encoder_layers/vi_t_encoder_block_{i}/"
-
-
-def _dense(name, path, layout=SAME):
-    return two_rows(name, path, ("/vars/0", "kernel"), ("/vars/1", "bias"), layout)
-
-
-def _norm(name, path):
-    return two_rows(name, path, ("/vars/0", "gamma"), ("/vars/1", "beta"))
 
 
 class KerasHub(Family):
@@ -74,11 +67,9 @@ class KerasHub(Family):
             arguments["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
         arguments["biases"] = "all"  # one that the model was built without is of zeros
         for key, bias in self.arrays_by_key.items():
-            numbers = () if arguments.config.get(key, True) else range(arguments["depth"])
-            for i in numbers:
-                layer = bias.replace("block_0", f"block_{i}").removesuffix("/bias")
-                canonical.add_zero_bias(layer, f"{key}=False")
-                canonical.add_zero_bias(layer.replace("dense_1", "dense_2"), f"{key}=False")
+            if not arguments.config.get(key, True):
+                layers = re.sub("block_0/|/bias", "", bias).replace("dense_1", "dense_[12]")
+                canonical.add_zero_biases(layers, f"{key}=False")
         _choose_pool(arguments)
         activation = arguments.config.get("activation")
         if activation not in (None, "linear"):
@@ -164,17 +155,19 @@ FAMILY = KerasHub(
     stripped=r"(?<=^layers/)vi_t_backbone/layers/",
     table=Table(
         (EMBEDDING + "vars/0", "patch_encoder/class_token", SAME),
-        *_dense(EMBEDDING + "patch_embedding", "patch_encoder/projection", layout=FLAX_PATCHES),
+        *tables.keras_dense(
+            EMBEDDING + "patch_embedding", "patch_encoder/projection", FLAX_PATCHES
+        ),
         (EMBEDDING + "position_embedding/vars/0", POSITION, ROWS),
-        *_norm(BLOCK + "layer_norm_{n}", "block_{i}/norm_{n}"),
-        *_dense(BLOCK + "mha/query_dense", "block_{i}/attention/query"),
-        *_dense(BLOCK + "mha/key_dense", "block_{i}/attention/key"),
-        *_dense(BLOCK + "mha/value_dense", "block_{i}/attention/value"),
-        *_dense(BLOCK + "mha/output_dense", "block_{i}/attention/out"),
-        *_dense(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
-        *_norm(ENCODER + "layer_norm", "norm"),
-        *_dense("layers/pre_logits", "pre_logits"),
-        *_dense("layers/head", "head"),
+        *tables.keras_norm(BLOCK + "layer_norm_{n}", "block_{i}/norm_{n}"),
+        *tables.keras_dense(BLOCK + "mha/query_dense", "block_{i}/attention/query"),
+        *tables.keras_dense(BLOCK + "mha/key_dense", "block_{i}/attention/key"),
+        *tables.keras_dense(BLOCK + "mha/value_dense", "block_{i}/attention/value"),
+        *tables.keras_dense(BLOCK + "mha/output_dense", "block_{i}/attention/out"),
+        *tables.keras_dense(BLOCK + "mlp/dense_{n}", "block_{i}/mlp/dense_{n}"),
+        *tables.keras_norm(ENCODER + "layer_norm", "norm"),
+        *tables.keras_dense("layers/pre_logits", "pre_logits"),
+        *tables.keras_dense("layers/head", "head"),
     ),
     # What training leaves in a file beside the weights.
     ignored=(r"optimizer/.*", r".*/seed_generators?/.*"),

@@ -150,10 +150,11 @@ TORCHVISION = Torchvision(
         *tables.torch_linear("conv_proj", "patch_encoder/projection", CONV),
         ("encoder.pos_embedding", POSITION, SAME),
         *tables.torch_norm(LAYER + "ln_{n}", "block_{i}/norm_{n}"),
-        *tables.torch_in_proj(LAYER + "self_attention.in_proj", "block_{i}/attention"),
+        *tables.torch_in_proj(
+            LAYER + "self_attention.in_proj", "block_{i}/attention/[query|key|value]"
+        ),
         *tables.torch_linear(LAYER + "self_attention.out_proj", "block_{i}/attention/out"),
-        *tables.torch_linear(LAYER + "mlp.[0|linear_1]", "block_{i}/mlp/dense_1"),
-        *tables.torch_linear(LAYER + "mlp.[3|linear_2]", "block_{i}/mlp/dense_2"),
+        *tables.torch_mlp(LAYER + "mlp.", "[0|linear_1] [3|linear_2]"),
         *tables.torch_norm("encoder.ln", "norm"),
         *tables.torch_linear("heads.pre_logits", "pre_logits"),
         *tables.torch_linear("heads.head", "head"),

@@ -20,8 +20,6 @@ from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Table
 BLOCK = "transformer.resblocks.{i}."
 VISUAL, TRUNK, HEAD = "visual.", "visual.trunk.", "visual.head.proj."
 OF_OPENAI = ("input_resolution", "context_length", "vocab_size")
-OF_CLIP = dataclasses.replace(CLIP, library="pillow")
-PERCEPTION_ENCODER = Preprocessing(library="pillow")
 
 
 class OpenClip(Family):
@@ -47,7 +45,8 @@ class OpenClip(Family):
     def complete(self, canonical, contents):
         arguments, names = canonical.arguments, contents.arrays
         arguments["patch_bias"], is_map = False, arguments["pool"] == "map"
-        recipe = preprocessing_of_timm(images_of(contents.config), OF_CLIP)
+        usual = dataclasses.replace(CLIP, library="pillow")
+        recipe = preprocessing_of_timm(images_of(contents.config), usual)
         canonical.set_preprocessing(*recipe, config="CLIP's, where none says another")
         if any(name in names for name in OF_OPENAI):
             arguments.add(CUSTOM, activation="quick_gelu")
@@ -56,7 +55,7 @@ class OpenClip(Family):
             arguments["rotary"] = Rotary(offset=offset, order="columns")
             arguments["interpolation"] = "bilinear"
             arguments["pool_heads"] = (arguments.caller.get("pool_heads") or 8) if is_map else None
-            canonical.preprocessing = PERCEPTION_ENCODER
+            canonical.preprocessing = Preprocessing(library="pillow")
         if not arguments["final_norm"]:
             arguments.override(CUSTOM, pool="mean")
         after = arguments.config.get("final_ln_after_pool", False) and arguments["pool"] == "mean"
@@ -122,14 +121,14 @@ OPEN_CLIP = OpenClip(
         ("conv1.weight", "patch_encoder/projection/kernel", CONV),
         *tables.torch_norm("ln_pre", "pre_norm"),
         *tables.torch_norm(BLOCK + "ln_{n}", "block_{i}/norm_{n}"),
-        *tables.torch_in_proj(BLOCK + "attn.in_proj", "block_{i}/attention"),
+        *tables.torch_in_proj(BLOCK + "attn.in_proj", "block_{i}/attention/[query|key|value]"),
         *tables.torch_linear(BLOCK + "attn.out_proj", "block_{i}/attention/out"),
         (BLOCK + "ls_{n}.gamma", "block_{i}/layer_scale_{n}/gamma", SAME),
         *tables.torch_mlp(BLOCK + "mlp.", "c_fc c_proj"),
         *tables.torch_norm("ln_post", "norm"),
         ("proj", "projection/kernel", SAME),
         ("attn_pool.probe", "pool/probe", SAME),
-        *tables.torch_in_proj("attn_pool.attn.in_proj", "pool/attention"),
+        *tables.torch_in_proj("attn_pool.attn.in_proj", "pool/attention/[query|key|value]"),
         *tables.torch_linear("attn_pool.attn.out_proj", "pool/attention/out"),
         *tables.torch_norm("attn_pool.layernorm", "pool/norm"),
         *tables.torch_mlp("attn_pool.mlp.", "c_fc c_proj", "pool/mlp/"),

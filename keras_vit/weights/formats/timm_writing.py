@@ -8,12 +8,12 @@ is said by one that has it.
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, DIFFERS, like
 from keras_vit.weights.formats import timm
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, RENAMED, rope_arguments
 from keras_vit.weights.huggingface_images import OF_TIMM, config_of
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.tables import SAME, key_of
+from keras_vit.weights.writable import ANY, DIFFERS, WritableFamily
 
 NAMES = {"layer_norm": "layernorm", "rms_norm": "rmsnorm"}
 INNER_NORMS = ("qk_norm", "mlp_norm", "attention_norm", "patch_norm", "pre_norm")
@@ -26,7 +26,7 @@ HYBRIDS = {
 }
 
 
-class Writer(timm.Timm):
+class Writer(WritableFamily, timm.Timm):
     """What one of timm's classes has a place for."""
 
     # (epsilon, name, fields of the variants that are like it; a bool stands for any value or none)
@@ -266,8 +266,8 @@ BEIT_HOLDS = {
 }
 EVA_KEYS = timm.KEYS | {"class_token": "class_token", "num_reg_tokens": "registers"}
 WRITERS = (
-    like(timm.FAMILY, VisionTransformerWriter, can_store=HOLDS, can_compute=AS_TIMM),
-    like(timm.FAMILY, ParallelWriter, can_store=PARALLEL_HOLDS, can_compute=AS_TIMM),
-    like(timm.FAMILY, EvaWriter, can_store=EVA_HOLDS, can_compute=ERF, config=EVA_KEYS),
-    like(timm.FAMILY, BeitWriter, can_store=BEIT_HOLDS, can_compute=ERF, config=timm.KEYS),
+    VisionTransformerWriter.with_fields_of(timm.FAMILY, can_store=HOLDS, can_compute=AS_TIMM),
+    ParallelWriter.with_fields_of(timm.FAMILY, can_store=PARALLEL_HOLDS, can_compute=AS_TIMM),
+    EvaWriter.with_fields_of(timm.FAMILY, can_store=EVA_HOLDS, can_compute=ERF, config=EVA_KEYS),
+    BeitWriter.with_fields_of(timm.FAMILY, can_store=BEIT_HOLDS, can_compute=ERF, config=timm.KEYS),
 )

@@ -4,8 +4,6 @@ The towers come alone (`CLIPVisionModel`), with a projection, with a classifier,
 of texts, which is left aside together with the temperature of the loss. What a `config.json` does
 not say has the value that its class gives it. A classifier stands on the mean of the patches: in
 CLIP on that of the last block, in SigLIP on that of the last norm, and their poolings are not used.
-
-The docstring of family.py tells what the fields and methods of a family are.
 """
 
 import dataclasses
@@ -13,31 +11,27 @@ import dataclasses
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import ANY, Family, unsupported
+from keras_vit.weights.family import unsupported
 from keras_vit.weights.formats import huggingface
-from keras_vit.weights.huggingface_images import preprocessing_of
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
 from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Layout, Table
+from keras_vit.weights.writable import ANY
 
 BLOCK = "encoder.layers.{i}."
 TOKEN = Layout(1, lambda a: a[None, None], lambda a: a[0, 0])
 
 
 @dataclasses.dataclass(frozen=True)
-class VisionTower(Family):
-    """One of these families.
-
-    To read, `flat_config` comes before `complete`, which calls `choose_pooling`; to write,
-    `obstacles`, `write`, and in `json_files` `config_for`.
-    """
+class VisionTower(huggingface.HuggingFace):
+    """One of these families."""
 
     stripped: str = r"^vision_model\."
     ignored: tuple = (r"text_(model|projection)\..*", r"logit_(scale|bias)", r".*position_ids")
-    joined_heads: bool = True
-    needs_config: bool = True
-    title = "CLIP"  # what the names of its classes begin with
-    processor = "CLIPImageProcessor"  # of a folder that has none
+    model_type: str = "vision_model"
+    title: str = "CLIP"
+    head_pools: tuple = ("mean",)
+    processor = "CLIPImageProcessor"
     heads = 12  # what a config means that does not say how many
 
     def flat_config(self, contents):
@@ -49,18 +43,16 @@ class VisionTower(Family):
         return {**tower, "architectures": config.get("architectures")} if config else {}
 
     def complete(self, canonical, contents):
-        arguments, beyond = canonical.arguments, ()
+        super().complete(canonical, contents)
+        arguments = canonical.arguments
         size, sides = arguments.from_config("image_size"), arguments["patch_size"]
         if type(size) is int and max(sides) <= size and any(size % side for side in sides):
             arguments["image_size"] = whole = [size - size % side for side in sides]
-            beyond = (f"pixels of image_size={size} beyond the last whole patch, at {whole}",)
+            beyond = f"pixels of image_size={size} beyond the last whole patch, at {whole}"
+            canonical.ignored = (beyond, *canonical.ignored)
         self.choose_pooling(canonical)
         if POSITION not in canonical.arrays:
             raise unsupported("positions other than a table")
-        processor = contents.processor or {"image_processor_type": self.processor}
-        recipe, unsaid = preprocessing_of(processor)
-        canonical.set_preprocessing(recipe, unsaid, contents.processor)
-        canonical.ignored = (*beyond, *canonical.ignored)
 
     def choose_pooling(self, canonical):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
@@ -78,18 +70,11 @@ class VisionTower(Family):
         oblong = {f"{name}={side}": side[0] != side[1] for name, side in sides.items()}
         return super().obstacles(model) | oblong
 
-    def write(self, model, arrays):
-        has_last_layer = model.num_classes or model.variant.projection
-        prefix = "vision_model." if has_last_layer else ""
-        return huggingface.with_prefix(super().write(model, arrays), prefix)
-
     def json_files(self, model, suffix="VisionModel", **settings):
         """Those of the class with this `suffix`; `settings` are of the tower."""
         config = {
             **self.config_for(model),
-            **huggingface.parts_of(model, self),
-            "hidden_act": huggingface.hidden_act(model.variant),
-            "model_type": f"{self.title.lower()}_vision_model",
+            "model_type": f"{self.title.lower()}_{self.model_type}",
             **settings,
         }
         if model.num_classes:
@@ -126,7 +111,7 @@ class Clip(VisionTower):
 
 
 class Siglip(VisionTower):
-    title, processor = "Siglip", "SiglipImageProcessor"
+    processor = "SiglipImageProcessor"
 
     def arrays_of(self, file):
         patches = [a for name, a in file.items() if name.endswith("patch_embedding.weight")]
@@ -136,12 +121,6 @@ class Siglip(VisionTower):
                 "other inputs. keras_vit.naflex_from_checkpoint builds it and reads the file."
             )
         return super().arrays_of(file)
-
-    def obstacles(self, model):
-        v = model.variant
-        pools = ("mean",) if model.num_classes else ("map", "mean", None)
-        what = f"pool={v.pool!r}, num_classes={model.num_classes}"
-        return super().obstacles(model) | {what: v.pool not in pools}
 
 
 # ---- parts
@@ -172,13 +151,7 @@ DEFAULTS = {
     "gelu": "erf",
     "epsilon": 1e-5,
 }
-HOLDS = {
-    **huggingface.HOLDS,
-    "representation_size": (None,),
-    "norm_after_pool": (False,),
-    "stem": (None,),
-}
-
+HOLDS = {**huggingface.HOLDS, **huggingface.PLAIN_END}
 CLIP = Clip(
     name="Hugging Face CLIP",
     model_types=("clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model"),
@@ -199,6 +172,7 @@ CLIP = Clip(
         "final_norm": ANY,
         "projection": ANY,
     },
+    head_pools=("mean", "token"),  # of which `obstacles` says more
 )
 SIGLIP = Siglip(
     name="Hugging Face SigLIP",
@@ -207,7 +181,7 @@ SIGLIP = Siglip(
     signature=r"(vision_model\.)?embeddings\.patch_embedding\.bias$",
     table=Table(
         ("head.probe", "pool/probe", SAME),
-        *tables.torch_in_proj("head.attention.in_proj", "pool/attention"),
+        *tables.torch_in_proj("head.attention.in_proj", "pool/attention/[query|key|value]"),
         *tables.torch_linear("head.attention.out_proj", "pool/attention/out"),
         *tables.torch_norm("head.layernorm", "pool/norm"),
         *tables.torch_linear("head.mlp.fc{n}", "pool/mlp/dense_{n}"),
@@ -215,5 +189,11 @@ SIGLIP = Siglip(
     ),
     defaults={**DEFAULTS, "activation": "gelu_tanh", "gelu": "tanh", "epsilon": 1e-6},
     config=huggingface.SETTINGS,
-    can_store={**HOLDS, "class_token": (False,), "qkv_bias": (True,)},
+    can_store={
+        **HOLDS,
+        "class_token": (False,),
+        "pool": ("map", "mean", None),
+        "qkv_bias": (True,),
+    },
+    title="Siglip",
 )
