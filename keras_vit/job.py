@@ -202,7 +202,7 @@ class Job:
         finished = model if self.lora is None else training.merge_lora(model)
         units.turn_head(finished, label_units)
         results.save(self, finished, outcome)
-        return results.conclude(self, test, outcome, trained=model)
+        return results.conclude(self, test, outcome, trained=finished)
 
     @classmethod
     def read(cls, output):
