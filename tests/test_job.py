@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from keras_vit import recipes, results, training
+from keras_vit import plan, recipes, results, training
 from keras_vit.job import Job
 from tests.support import killed_after, randomize, tiny_vit
 
@@ -49,6 +49,13 @@ def test_what_is_frozen_stays_so_beside_lora_and_the_card_counts_what_is_saved(t
     assert training.merge_lora(model).load_report is model.load_report is not None
     parameters = job.run()["parameters"]
     assert f"with {parameters:,} parameters" in (tmp_path / "README.md").read_text("utf-8")
+
+
+def test_a_sweep_learns_from_the_teacher_too(tmp_path, monkeypatch):
+    tiny_vit(channels=1, num_classes=10).save(tmp_path / "teacher.keras")
+    job = Job(recipes.get("digits"), str(tmp_path), teacher=str(tmp_path / "teacher.keras"))
+    monkeypatch.setattr(training, "sweep", lambda make_model, *_, **__: make_model())
+    assert isinstance(plan.sweep(job, [1e-3]), training.Distiller)
 
 
 @pytest.mark.any_backend
