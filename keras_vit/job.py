@@ -124,7 +124,11 @@ class Job:
         return model
 
     def compile(self, model):
-        """The compiled model that `fit` trains: a `Distiller` around it, if there is a teacher."""
+        """The compiled model that `fit` trains, see `with_teacher`."""
+        return self.recipe.compile(self.with_teacher(model))
+
+    def with_teacher(self, model):
+        """The model, or a `Distiller` around it, if there is a teacher."""
         if teacher := self.teacher:
             check_one_head(model, "Learning from a teacher")
             if str(teacher).endswith(".keras"):
@@ -132,7 +136,7 @@ class Job:
             else:
                 teacher = from_checkpoint(teacher)
             model = training.Distiller(model, teacher)
-        return self.recipe.compile(model)
+        return model
 
     def for_weights(self, model):
         """The job whose recipe gives the images as weights, if there are any, want them."""
@@ -202,7 +206,7 @@ class Job:
         finished = model if self.lora is None else training.merge_lora(model)
         units.turn_head(finished, label_units)
         results.save(self, finished, outcome)
-        return results.conclude(self, test, outcome, trained=model)
+        return results.conclude(self, test, outcome, trained=finished)
 
     @classmethod
     def read(cls, output):

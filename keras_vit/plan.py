@@ -113,7 +113,7 @@ def sweep(job, learning_rates=None, validation=None, **options):
     def make_model():
         model = chosen.build(train)
         units.turn_head(model, label_units, back=True)
-        return model
+        return chosen.with_teacher(model)
 
     return training.sweep(make_model, recipe, train=train, validation=validation, **options)
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from keras_vit import recipes, results
+from keras_vit import plan, recipes, results, training
 from keras_vit.job import Job
 from tests.support import killed_after, randomize, tiny_vit
 
@@ -39,13 +39,23 @@ def test_what_a_killed_job_leaves_is_of_one_job(tmp_path, monkeypatch):
     assert is_old is False and calls > 5
 
 
-def test_what_is_frozen_stays_so_beside_lora(tmp_path):
-    recipe = recipes.get("digits")
+def test_what_is_frozen_stays_so_beside_lora_and_the_card_counts_what_is_saved(tmp_path):
+    recipe = recipes.get("digits").scale(steps=1)
     job = Job(recipe, str(tmp_path), weights="digits", freeze=("head", "block_0"), lora=2)
     model = job.build(job.load_train())
     trained = {variable.path.rsplit("/", 1)[1] for variable in model.trainable_variables}
     assert trained == {"lora_kernel_a", "lora_kernel_b"}
     assert not any("block_0" in variable.path for variable in model.trainable_variables)
+    assert training.merge_lora(model).load_report is model.load_report is not None
+    parameters = job.run()["parameters"]
+    assert f"with {parameters:,} parameters" in (tmp_path / "README.md").read_text("utf-8")
+
+
+def test_a_sweep_learns_from_the_teacher_too(tmp_path, monkeypatch):
+    tiny_vit(channels=1, num_classes=10).save(tmp_path / "teacher.keras")
+    job = Job(recipes.get("digits"), str(tmp_path), teacher=str(tmp_path / "teacher.keras"))
+    monkeypatch.setattr(training, "sweep", lambda make_model, *_, **__: make_model())
+    assert isinstance(plan.sweep(job, [1e-3]), training.Distiller)
 
 
 @pytest.mark.any_backend

@@ -175,11 +175,9 @@ def fewshot(
     if model is not None:
         options = {"layer": layer, "batch_size": batch_size, "progress": progress}
         train, test = features_to_compare(model, train, test, **options)
-    # Finite floats (images, features), and class numbers (images,).
-    x, y = check_features(*train, "train_features")
-    test_x, test_y = check_features(*test, "test_features")
+    x, y, test_x, test_y = check_pair(train, test)
     num_classes = count_classes(np.concatenate([y, test_y]))  # one more than the highest number
-    _check_compatible(x, y, test_x, num_classes, shots)
+    _check_shots(y, num_classes, shots)
     accuracy, examples = {}, {}
     for k in shots:
         picked = [pick_shots(y, k, seed, num_classes) for seed in seeds]
@@ -204,13 +202,20 @@ def features_to_compare(model, train, test, **options):
     return learned, (vectors, labels)
 
 
-def _check_compatible(x, y, test_x, num_classes, shots):
-    """Raises a ValueError where training features do not fit the test features or the shots."""
+def check_pair(train, test, name="test"):
+    """Finite features (images, features) and class numbers (images,) of both, of one length."""
+    x, y = check_features(*train, "train_features")
+    test_x, test_y = check_features(*test, f"{name}_features")
     if x.shape[1] != test_x.shape[1]:
         raise ValueError(
-            "Train and test features must have the same length. Received: "
+            f"Train and {name} features must have the same length. Received: "
             f"{x.shape[1]} and {test_x.shape[1]}."
         )
+    return x, y, test_x, test_y
+
+
+def _check_shots(y, num_classes, shots):
+    """Raises a ValueError where a class has no training image, or none has as many as the shots."""
     counts = np.bincount(y, minlength=num_classes)
     if not counts.all():
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from keras_vit.checks import check_choice, needs_extra, positive_float, positive_int, rate
-from keras_vit.evaluation.fewshot import FewShot, features_to_compare, fewshot
-from keras_vit.evaluation.metrics import Result, class_numbers
+from keras_vit.evaluation.fewshot import FewShot, check_pair, features_to_compare, fewshot
+from keras_vit.evaluation.metrics import Result
 
 CS = tuple(10.0**exponent for exponent in range(-4, 3))
 
@@ -69,8 +70,8 @@ def knn(
                 "Only the cosine similarity has weights exp(s/T); pass temperature=None for plain "
                 f"votes. Received: temperature={temperature}, metric={metric!r}."
             )
-    x, y = np.asarray(train_features), class_numbers(train_labels)
-    test_x, test_y = np.asarray(test_features), class_numbers(test_labels)
+    pair = (train_features, train_labels), (test_features, test_labels)
+    x, y, test_x, test_y = _check_pair(*pair)
     zeros = [int((~vectors.any(axis=-1)).sum()) for vectors in (x, test_x)]
     if metric == "cosine" and any(zeros):
         raise ValueError(
@@ -146,11 +147,12 @@ def linear_probe(
         whitening = _sklearn("preprocessing").StandardScaler()
         return _sklearn("pipeline").make_pipeline(whitening, regression).fit(x, y)
 
-    x, y = np.asarray(train_features), class_numbers(train_labels)
+    pair = (train_features, train_labels), (test_features, test_labels)
+    x, y, test_x, test_y = _check_pair(*pair)
     scores = {}
     if len(cs) > 1:
         if isinstance(validation, (tuple, list)):
-            fit_x, fit_y, held_x, held_y = x, y, validation[0], class_numbers(validation[1])
+            fit_x, fit_y, held_x, held_y = _check_pair((x, y), validation, "validation")
         else:
             of_each = {"test_size": rate(validation, "validation"), "stratify": y}
             split = _sklearn("model_selection").train_test_split
@@ -166,9 +168,9 @@ def linear_probe(
         scores = {each: float(fit(fit_x, fit_y, each).score(held_x, held_y)) for each in cs}
     best = max(scores, key=scores.get) if scores else cs[0]
     classifier = fit(x, y, best)
-    accuracy = float(classifier.score(test_features, class_numbers(test_labels)))
+    accuracy = float(classifier.score(test_x, test_y))
     converged = bool(classifier[-1].n_iter_.max() < max_iter)
-    return LinearProbe(accuracy, best, scores, converged, len(x), len(test_features), classifier)
+    return LinearProbe(accuracy, best, scores, converged, len(x), len(test_x), classifier)
 
 
 def probe(
@@ -197,6 +199,18 @@ def probe(
     if shots is not None:
         return fewshot(None, train, test, shots, seeds=(seed,))
     return linear_probe(*train, *test, seed=seed)
+
+
+def _check_pair(train, test, name="test"):
+    """`check_pair`, with a warning of classes that nothing can be learned of."""
+    _, y, _, test_y = pair = check_pair(train, test, name)
+    if (unseen := np.setdiff1d(test_y, y)).size:
+        warnings.warn(
+            f"Each {name} image of a class without training images counts as wrong. Received: "
+            f"{np.isin(test_y, unseen).sum()} of {len(test_y)}, such as of class {unseen[0]}.",
+            stacklevel=3,
+        )
+    return pair
 
 
 def _sklearn(module):

@@ -1,5 +1,6 @@
 """Distillation: a student learns from labels and from a teacher (Hinton et al., 2015; DeiT)."""
 
+import warnings
 import zlib
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import pair
-from keras_vit.ends import known_of_end
+from keras_vit.ends import end_of, known_of_end
 from keras_vit.layers import kernels
 from keras_vit.models.backbone import owner_of_images
 from keras_vit.models.trainer import Trainer
@@ -44,11 +45,12 @@ class Distiller(Trainer, keras.Model):
             frozen, in place, and runs as in inference.
         alpha: share of the teacher in the loss, in [0, 1].
         hard, temperature, mean_over_classes: see `DistillationLoss`.
-        from_logits: whether the teacher gives logits, or probabilities; `"auto"` asks the teacher.
+        from_logits: whether the teacher gives logits of a softmax, or probabilities; `"auto"` asks
+            the teacher, which may not be one of several labels or of values.
         preprocessing: the `keras_vit.preprocessing.Preprocessing` whose mean and standard deviation
             the images have that come in; by default the student's.
         teacher_preprocessing: the same of the images that the teacher wants, converted in the
-            graph; by default its own, or that of the images where it has none.
+            graph; by default its own, or that of the images, with a warning, where it has none.
         teacher_size: int or (height, width) in pixels of the images that the teacher gets, resized
             in the graph (bilinear, with antialiasing); by default what its input demands.
 
@@ -88,6 +90,12 @@ class Distiller(Trainer, keras.Model):
         recorded = [getattr(owner, "preprocessing", None) for owner in owners]
         of_images = preprocessing or recorded[0] or Preprocessing()
         of_teacher = teacher_preprocessing or recorded[1] or of_images
+        if not (teacher_preprocessing or recorded[1]):
+            warnings.warn(
+                f"{teacher.name} does not say how its images are prepared: it gets them as the "
+                "student does. Set teacher.preprocessing, or pass teacher_preprocessing=...",
+                stacklevel=2,
+            )
         self.preprocessing, self.teacher_preprocessing = of_images, of_teacher
         if teacher_size is None:  # that of its input, unless it takes any
             sizes = (tuple(x.shape[1:3]) for x in getattr(teacher, "inputs", None) or ())
@@ -95,7 +103,14 @@ class Distiller(Trainer, keras.Model):
         else:
             self.teacher_size = pair(teacher_size, "teacher_size")
         _check_fit(student, teacher, self.teacher_size)
-        reading = reading_of(teacher, "softmax", from_logits, student.output_shape[-1])
+        asked = None if from_logits == "auto" else "softmax"
+        reading = reading_of(teacher, asked, from_logits, student.output_shape[-1])
+        if reading.name != "softmax":
+            raise ValueError(
+                "The teacher's classes must exclude one another, as those of a softmax do. "
+                f"Received: {teacher.name!r}, read as {reading.name!r}; say from_logits=True or "
+                "False where its outputs are to be taken for those of a softmax all the same."
+            )
         self.from_logits = not reading.applied
         self.student, self.teacher = student, teacher
         teacher.trainable = False
@@ -150,6 +165,8 @@ class Distiller(Trainer, keras.Model):
                 "keras_vit.training.SoftmaxLoss() (a recipe: replace(loss='softmax'))."
             )
         super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
+        if hasattr(self.student, "reading"):  # as if it were compiled with this loss
+            self.student.reading = "softmax"
 
     def call(self, images, training=False):
         if not training:
@@ -213,11 +230,13 @@ def _check_fit(student, teacher, teacher_size):
     """Raises a ValueError where the two cannot learn from one another."""
     images = [tuple(x.shape) for x in getattr(student, "inputs", None) or ()]
     logits = [tuple(x.shape) for x in getattr(student, "outputs", None) or ()]
-    if [len(shape) for shape in (*images, *logits)] != [4, 2]:
+    is_logits, end = [len(shape) for shape in (*images, *logits)] == [4, 2], end_of(student)
+    if not is_logits or end not in ("linear", None):
+        what = f"the outputs of a {end}" if is_logits else logits
         raise ValueError(
             "The student must be a Functional model from images (batch, height, width, channels) "
-            f"to logits (batch, classes). Received: {student.name!r}, {images} -> {logits}; build "
-            "it with num_classes, and pool its tokens."
+            f"to logits (batch, classes). Received: {student.name!r}, {images} -> {what}; build it "
+            "with num_classes, pool its tokens, and leave out an activation at its end."
         )
     sides, channels = images[0][1:3], images[0][-1]
     if not getattr(student, "num_classes", True):

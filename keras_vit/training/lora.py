@@ -121,6 +121,7 @@ def merge_lora(model: Model) -> Model:
     adapted = adapted_layers(model, required=True)
     merged = type(model).from_config(_without_lora(model.get_config()))
     set_frozen(merged, ())
+    merged.load_report = getattr(model, "load_report", None)
     values, twins = paths(model), layer_paths(merged)
     for path, variable in paths(merged).items():
         variable.assign(ops.copy(values[path]))  # JAX lets `predict` of one use up what both hold

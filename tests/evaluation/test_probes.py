@@ -83,6 +83,17 @@ def test_probe_chooses_c_on_validation_images():
     assert (found.classifier.predict(test[0]) == test[1]).mean() == found.accuracy > 0.8
 
 
+@pytest.mark.parametrize("method", [knn, linear_probe])
+def test_train_and_test_features_fit_one_another(method):
+    refuses(r"as many train_features as labels.*\(299,\)", method, TRAIN[0], TRAIN[1][1:], *TEST)
+    refuses("test_features must be finite", method, *TRAIN, np.nan * TEST[0], TEST[1])
+    refuses("the same length. Received: 10 and 9", method, *TRAIN, TEST[0][:, 1:], TEST[1])
+    refuses("must have shape", method, *TRAIN, TEST[0].reshape(101, 2, 5), TEST[1])
+    known = TRAIN[1] < 3
+    with pytest.warns(UserWarning, match=r"counts as wrong. Received: \d+ of 101, .* of class 3"):
+        method(TRAIN[0][known], TRAIN[1][known], *TEST)
+
+
 def test_probe_of_bad_input(monkeypatch):
     with pytest.raises(ValueError, match=r"at least 2 classes in the data.*only one class: .*1"):
         linear_probe(TRAIN[0], np.ones(300), *TEST)

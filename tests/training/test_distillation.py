@@ -227,6 +227,8 @@ def test_what_cannot_be():
     named.class_names, student.class_names = ("a", "b", "c"), ("a", "c", "b")
     gray = keras.Sequential([keras.layers.Input((16, 16, 1)), keras.layers.Flatten()])
     two = Preprocessing(mean=(0.1, 0.2), std=(1.0, 2.0))
+    of_several, softmax = tiny_vit(depth=1), keras.layers.Softmax()(named.output)
+    of_several.reading = "sigmoid"
     for one, other, options, error, message in (
         ("student", None, {}, TypeError, "student must be a keras.Model. Received: str"),
         (None, "teacher", {}, TypeError, "teacher must be a keras.Model"),
@@ -235,6 +237,8 @@ def test_what_cannot_be():
         (tiny_vit(pool=None), None, {}, ValueError, "pool its tokens"),
         (None, small_teacher(outputs=4), {}, ValueError, r"outputs \[\(4,\)\]"),
         (None, gray, {}, ValueError, "as many channels.*build the student with channels=1"),
+        (None, of_several, {}, ValueError, "read as 'sigmoid'; say from_logits="),
+        (keras.Model(named.inputs, softmax), None, {}, ValueError, "outputs of a softmax"),
         (student, named, {}, ValueError, "'c' of the student where the teacher has 'b'"),
         (None, None, {"alpha": 1.5}, ValueError, "alpha=1.5"),
         (None, None, {"temperature": 0}, ValueError, "temperature"),
@@ -252,5 +256,7 @@ def test_what_cannot_be():
     model = distiller(tiny_vit(depth=1, variable_size=True))
     with pytest.raises(ValueError, match=r"FlexiblePatches needs.*Distiller"):
         model.fit(images(), LABELS, verbose=0, callbacks=[training.FlexiblePatches([8])])
+    with pytest.warns(UserWarning, match="does not say how its images are prepared"):
+        assert distiller(of_several, small_teacher()).student.reading == "softmax"
     bit = distiller(tiny_bit(), tiny_vit())
     assert bit(images(), training=True)["logits"].shape == (4, 3)
