@@ -190,6 +190,11 @@ def check_numbers(loss, labels, output_shape):
         wrong = labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]
     else:  # mixed ones pass 1 by a rounding error
         wrong = labels[~((labels > -1e-3) & (labels < 1.001))] if reading != "values" else ()
+        if reading == "softmax" and not len(wrong):
+            rule = "rows whose sum is 1, as that of a softmax"
+            advice = "; for several labels of an image take a loss of sigmoids"
+            sums = labels.astype("float32").sum(axis=-1)
+            wrong = sums[sums > 1.1]
     if len(wrong):
         raise ValueError(f"Labels must be {rule}. Received: {wrong[0]}{advice}.")
 

@@ -49,7 +49,8 @@ def sweep(
 ) -> SweepResult:
     """Trains a model at each learning rate and tells which does best on validation data.
 
-    Every run begins with the same weights and the same random state. A rate at which the loss
+    Every run begins with the same weights and the same random state, and has the recipe's
+    callbacks: its patch sizes, averages and best epoch count here, too. A rate at which the loss
     ceases to be finite counts as diverged, and the others go on. The winner is meant for a
     training on all the data: `recipe.replace(learning_rate=sweep(...).learning_rate)`.
 
@@ -62,7 +63,7 @@ def sweep(
         monitor: the metric that decides, by its name in `model.evaluate`. Higher is better,
             but for a loss or an error.
         early_stop: end a run after this many epochs without a better score, and take the weights
-            of its best epoch (`keras.callbacks.EarlyStopping`); `None` for the full length.
+            of its best epoch (`BestWeights`); `None` for what the recipe says.
         path: a .json file for the result, written after each run.
         **fit_options: of `model.fit`; by default the recipe decides `batch_size` and `epochs`.
 
@@ -84,14 +85,13 @@ def sweep(
     if "epochs" not in options:
         per_epoch = math.ceil(len(train[0]) / options["batch_size"]) if arrays else len(train)
         options["epochs"] = math.ceil(recipe.steps * recipe.accumulate / per_epoch)
-    sign, mode = (-1, "min") if monitor.endswith(("loss", "error")) else (1, "max")
-    options["callbacks"] = [*options.get("callbacks", ()), keras.callbacks.TerminateOnNaN()]
+    sign = -1 if monitor.endswith(("loss", "error")) else 1
     if early_stop is not None:
         patience = positive_int(early_stop, "early_stop")
-        stop = keras.callbacks.EarlyStopping(
-            f"val_{monitor}", patience=patience, mode=mode, restore_best_weights=True
-        )
-        options |= {"validation_data": validation, "callbacks": [*options["callbacks"], stop]}
+        recipe = recipe.replace(early_stopping=patience, keep_best=f"val_{monitor}")
+    if recipe.keep_best or recipe.early_stopping:
+        options["validation_data"] = validation
+    given = [*options.pop("callbacks", ()), keras.callbacks.TerminateOnNaN()]
     initial, trials = None, []
     for rate in rates:
         set_random_seed(recipe.seed)
@@ -99,7 +99,8 @@ def sweep(
         initial = initial or model.get_weights()
         model.set_weights(initial)
         recipe.replace(learning_rate=rate).compile(model)
-        history = model.fit(*(train if arrays else (train,)), **options)
+        callbacks = [*recipe.callbacks(), *given]
+        history = model.fit(*(train if arrays else (train,)), callbacks=callbacks, **options)
         data = validation if isinstance(validation, (tuple, list)) else (validation,)
         scores = model.evaluate(*data, verbose=0, return_dict=True)
         if monitor not in scores:

@@ -199,7 +199,11 @@ def test_labels_without_a_class_are_refused():
     ):
         refuses(message, check_labels, model, (x, np.array(labels)))
     check_labels(classifier("mse"), (x, 5 * np.eye(3)[:2]))
-    check_labels(model, (x, np.eye(3)[:2]))
+    several = np.array([[0, 1, 1], [1, 0, 0]], "int64")
+    for loss in (SoftmaxLoss(), "categorical_crossentropy", "kl_divergence"):
+        for labels in (np.eye(3)[:2], np.full((2, 3), 1 / 3, "float16"), 0 * several):
+            check_labels(classifier(loss), (x, labels))
+        refuses("sum is 1.*2.0; for several", check_labels, classifier(loss), (x, several))
 
 
 @pytest.mark.any_backend
@@ -207,6 +211,7 @@ def test_labels_without_a_class_are_refused():
 def test_labels_that_a_loss_would_take_for_others_are_refused(loss):
     """-1 and 1, as CelebA has attributes, masks of 0 and 255, gaps, columns that are repeated."""
     x, rows = np.zeros((2, 2)), np.array([[0, 1, 0.5], [1, 1, 0]])
+    rows = rows / 2 if loss == "kl_divergence" else rows  # which compares rows of sum 1
     for labels in (rows, rows.astype("float16"), 1.0001 * rows):
         check_labels(classifier(loss), (x, labels))
     names = np.array([["a", "b", "c"]] * 2)

@@ -79,6 +79,16 @@ def test_early_stop_keeps_the_best_epoch():
     assert result.trials[0]["epochs"] == 3
 
 
+def test_the_callbacks_of_the_recipe_count():
+    """Averages that stay at the first weights score as a model that does not move."""
+    ema = RECIPE.replace(ema=0.99999)
+    still, moved = sweep(recipe=ema, learning_rates=[1e-30, 0.02], early_stop=6).trials
+    assert still["score"] == moved["score"] < 0.9
+    best = sweep(recipe=RECIPE.replace(keep_best=True), learning_rates=[0.02])
+    assert best.trials[0]["score"] > 0.9
+    refuses("FlexiblePatches needs", sweep, recipe=RECIPE.replace(patch_sizes=(2, 4)))
+
+
 def test_a_dataset_in_batches():
     class Batches(keras.utils.PyDataset):
         def __len__(self):
