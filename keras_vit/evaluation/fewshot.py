@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.checks import check_choice, positive_float, positive_int
+from keras_vit.checks import check_choice, positive_float, positive_int, require
 from keras_vit.class_names import class_map
 from keras_vit.evaluation.features import check_features, extract_features
 from keras_vit.evaluation.metrics import Result, class_numbers, count_classes
@@ -147,7 +147,7 @@ def fewshot(
     train: Any,
     test: Any,
     shots: int | Sequence[int] = (1, 5, 10, 25),
-    seeds: Sequence[int] = (0, 1, 2),
+    seeds: int | Sequence[int] = (0, 1, 2),
     l2: float = L2,
     layer: str | None = None,
     batch_size: int = 64,
@@ -161,7 +161,7 @@ def fewshot(
         train, test: data as in `evaluate`, or (features, labels). Classes with names are matched
             by them; numbers stand for the same class in both.
         shots: number of training images per class, or several.
-        seeds: of the picking of those images.
+        seeds: of the draws of those images, one or several.
         l2: λ of the regression.
         layer: as in `features`; by default what the head reads, the authors' `pre_logits`.
         batch_size, progress: as in `evaluate`.
@@ -172,6 +172,8 @@ def fewshot(
             images lack, or more shots than any class has images.
     """
     shots = [positive_int(k, "shots") for k in (shots if np.ndim(shots) else [shots])]
+    seeds = tuple(seeds) if np.ndim(seeds) else (seeds,)
+    require(shots and seeds, "There must be shots and seeds", received=(shots, seeds))
     if model is not None:
         options = {"layer": layer, "batch_size": batch_size, "progress": progress}
         train, test = features_to_compare(model, train, test, **options)
@@ -184,7 +186,7 @@ def fewshot(
         fits = [least_squares(x[rows], y[rows], num_classes, l2, dtype) for rows in picked]
         accuracy[k] = tuple(fit.accuracy(test_x, test_y) for fit in fits)
         examples[k] = len(picked[0])
-    return FewShot(accuracy, examples, tuple(seeds), float(l2), num_classes, len(test_y))
+    return FewShot(accuracy, examples, seeds, float(l2), num_classes, len(test_y))
 
 
 def features_to_compare(model, train, test, **options):

@@ -19,7 +19,7 @@ class Numerics:
 
     weight_epsilon: float  # keeps a constant kernel from a division by zero
     norm_epsilon: float  # added to the variance in group norm
-    epsilon_inside_root: bool = True  # sqrt(variance + weight_epsilon), or sqrt(variance) + it
+    epsilon_inside_root: bool = True  # sqrt(variance + ε) instead of sqrt(variance) + ε
     pool_padding: float = 0.0  # around the feature map before the max pooling of a v2 root
 
 
@@ -41,9 +41,9 @@ def standardize(kernel, numerics):
     Shapes: (height, width, in, out) -> the same. Computed in float32 at least.
     """
     kernel = ops.cast(kernel, kernels.at_least_float32(kernel.dtype))
-    values = kernel.shape[0] * kernel.shape[1] * kernel.shape[2]
-    kernel = kernel - ops.sum(kernel, axis=(0, 1, 2), keepdims=True) / values
-    variance = ops.sum(kernel * kernel, axis=(0, 1, 2), keepdims=True) / values
+    count = kernel.shape[0] * kernel.shape[1] * kernel.shape[2]
+    kernel = kernel - ops.sum(kernel, axis=(0, 1, 2), keepdims=True) / count
+    variance = ops.sum(kernel * kernel, axis=(0, 1, 2), keepdims=True) / count
     if numerics.epsilon_inside_root:
         return kernel / ops.sqrt(variance + numerics.weight_epsilon)
     return kernel / (ops.sqrt(variance) + numerics.weight_epsilon)
@@ -67,7 +67,7 @@ class StdConv2D(Strided, Layer):
     Args:
         filters, kernel_size, strides: output channels, side of the kernel, and stride.
         explicit_padding: whether to pad by (kernel_size - 1) / 2, as in BiT, or as `"same"` does;
-            of an odd kernel both give as many pixels.
+            both give outputs of one size where the kernel's side is odd.
         numerics: constants, a name of `NUMERICS`.
         folded: whether the kernel is standardised already (`keras_vit.fold`).
     """
@@ -134,7 +134,7 @@ class GroupNorm(Layer):
 
 
 class Part(Strided):
-    """A root or a unit, which makes its convolutions and norms.
+    """What roots and units share: how they make their convolutions and norms.
 
     Version 1, of hybrids, has norms after convolutions and pads as `"same"` does; version 2, of
     BiT, has norms before convolutions and pads explicitly.

@@ -13,7 +13,7 @@ from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
-from keras_vit.layers.head import linear_map, pre_logits
+from keras_vit.layers.head import linear_map
 from keras_vit.models.vit import Network
 from keras_vit.text import brief
 
@@ -33,14 +33,17 @@ class ExtendedNetwork(Network):
 
     def __call__(self, images):
         v, patches = self.variant, self.cut(self.stem(images))
-        x, positions = self.embed(patches), self.positions(patches)
+        x, positions = self.embed(patches), self.position_layers()
+        rotations = [rotary(patches) for rotary in positions] if v.rotary else []
         if self.patch_dropout:
-            x, positions = self.drop_patches(x, positions)
+            x, rotations = self.drop_patches(x, rotations)
         x = NORMS[v.pre_norm](v.epsilon, dtype=self.dtype, name="pre_norm")(x)
         size = None  # the patches that each token stands for: one, until tokens are merged
         for i, merged in enumerate(merged_tokens(v, self.token_merging)):
             if merged or size is not None:
                 x, size = self.merging_block(i, merged)(x, size=size)
+            elif v.rotary:
+                x = self.block(i)(x, rotation=rotations[i % len(rotations)])
             else:
                 x = self.call_block(i, x, positions)
         return self.read_out(x, size)
@@ -64,15 +67,14 @@ class ExtendedNetwork(Network):
         )
         return encoder(patches)
 
-    def positions(self, patches):
-        """Rotations, or layers of other positions: none, one for all blocks, or one for each."""
+    def position_layers(self):
+        """The layers of positions beside or in the blocks: none, one for all, or one for each."""
         v = self.variant
         if not v.rotary and not v.has_positions_in_blocks:
             return []
         is_shared = not v.rotary.learned if v.rotary else v.position_at == "shared"
         suffixes = [""] if is_shared else [f"_{i}" for i in range(v.block_layers)]
-        made = [self.position_layer(suffix) for suffix in suffixes]
-        return [layer(patches) for layer in made] if v.rotary else made
+        return [self.position_layer(suffix) for suffix in suffixes]
 
     def position_layer(self, suffix):
         """A position layer, whose name ends with the suffix."""
@@ -109,13 +111,14 @@ class ExtendedNetwork(Network):
         return block(**arguments, extensions=v.extensions)
 
     def call_block(self, i, x, positions):
-        """The tokens after block `i`, to which positions are added or which attends by them."""
-        position = positions[i % len(positions)] if positions else None
-        if isinstance(position, layers.PositionEmbedding):
+        """The tokens after block `i`, where positions are added before it or it attends by them."""
+        if not positions:
+            return self.block(i)(x)
+        position = positions[i % len(positions)]
+        if not self.variant.is_relative:
             return self.block(i)(position(x))
-        position = position(x) if self.variant.is_relative else position
-        block = self.block(i)
-        return block(x, **position_argument(block, position))
+        distances, block = position(x), self.block(i)
+        return block(x, **position_argument(block, distances))
 
     def merging_block(self, i, merged=0):
         """A new block `i`, which takes tokens with their sizes, and joins some of the tokens."""
@@ -127,18 +130,19 @@ class ExtendedNetwork(Network):
         """The logits of the tokens after the last block, or the mean of two heads' logits."""
         v, dtype = self.variant, self.dtype
         norm = NORMS[v.norm if v.final_norm else None](v.epsilon, dtype=dtype, name="norm")
-        x = self.pooled(tokens, size, norm)
-        if v.representation_size:
-            x = pre_logits(x, v.representation_size, dtype=dtype)
-        if v.projection:
-            x = linear_map(x, v.projection, dtype=dtype, name="projection")
-        x = self.head(x)
+        logits = self.classify(self.pooled(tokens, size, norm))
         if not v.distillation:
-            return x
+            return logits
         options = {"dtype": dtype, "name": "distillation_token"}
         second = layers.ExtendedTokenPool("distillation", True, **options)(tokens)
-        y = self.head(norm(second), name="head_distillation")
-        return keras.layers.Average(dtype=x.dtype, name="mean")([x, y])
+        others = self.head(norm(second), name="head_distillation")
+        return keras.layers.Average(dtype=logits.dtype, name="mean")([logits, others])
+
+    def head(self, x, name="head"):
+        projection = self.variant.projection
+        if projection:
+            x = linear_map(x, projection, dtype=self.dtype, name="projection")
+        return super().head(x, name)
 
     def pooled(self, x, size, norm):
         """What the head sees of the tokens, normalised."""

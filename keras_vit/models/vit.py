@@ -97,15 +97,17 @@ class Network:
         }
 
     def read_out(self, x):
-        """Eq. 4, the hidden layer of a pre-training head, and the head (section 3.1)."""
+        """Eq. 4, and what stands on it."""
         v = self.variant
         norm = LayerNorm(v.epsilon, dtype=self.dtype, name="norm")
         pool = TokenPool(v.pool, v.class_token, dtype=self.dtype, name="pool")
         # LayerNorm works on each token by itself: normalising the one that is read is enough.
-        x = pool(norm(x)) if v.pool == "mean" else norm(pool(x))
-        if v.representation_size:
-            x = pre_logits(x, v.representation_size, dtype=self.dtype)
-        return self.head(x)
+        return self.classify(pool(norm(x)) if v.pool == "mean" else norm(pool(x)))
+
+    def classify(self, x):
+        """The hidden layer of a pre-training head, and the head (section 3.1)."""
+        size = self.variant.representation_size
+        return self.head(pre_logits(x, size, dtype=self.dtype) if size else x)
 
     def head(self, x, name="head"):
         """The logits; without classes the representation itself."""

@@ -211,8 +211,9 @@ class Checkpoints:
     def latest(self):
         """(path, meta, arrays) of the newest checkpoint that is whole, or None without any."""
         for path in reversed(self.paths()):
+            stream = open(path, "rb")  # an error of the disk or of rights is none of the content
             try:
-                with np.load(path, allow_pickle=False) as file:  # zipfile compares the checksums
+                with stream, np.load(stream, allow_pickle=False) as file:  # it compares checksums
                     arrays = {name: file[name] for name in file.files}
                 return path, _meta_of(arrays.pop(RECORD), arrays), arrays
             except Exception as error:  # a damaged archive may raise nearly anything

@@ -38,7 +38,7 @@ class DecoupledOptimizer(KerasOptimizer):
     Args:
         learning_rate: float or a `keras.optimizers.schedules.LearningRateSchedule`.
         weight_decay: share of a decaying variable that is subtracted, times the learning rate.
-        decayed: last parts of the paths of the variables that decay.
+        decayed: the last part of the paths of the variables that decay, or several.
         layer_decay, num_blocks: of `layer_rates`, whose factors hold for update and decay; the
             depth is needed where blocks are frozen.
         use_ema: whether to keep averages of the weights, see `averaged_weights`.
@@ -73,7 +73,8 @@ class DecoupledOptimizer(KerasOptimizer):
             raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum=}.")
         super().__init__(learning_rate, **kwargs)
         self.weight_decay = weight_decay or 0.0
-        self.decayed, self.layer_decay, self.num_blocks = tuple(decayed), layer_decay, num_blocks
+        self.decayed = (decayed,) if isinstance(decayed, str) else tuple(decayed)
+        self.layer_decay, self.num_blocks = layer_decay, num_blocks
         # Not Keras's `use_ema`, which averages after each batch and overwrites the weights.
         self.keeps_averages, self.ema_momentum = bool(use_ema), ema_momentum
 
@@ -188,7 +189,8 @@ class AdamW(DecoupledOptimizer):
         **kwargs: Any,
     ):
         super().__init__(learning_rate, weight_decay, **kwargs)
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.beta_1, self.beta_2 = checks.rate(beta_1, "beta_1"), checks.rate(beta_2, "beta_2")
+        self.epsilon = epsilon
 
     def direction(self, gradient, slots, step):
         m, v = slots

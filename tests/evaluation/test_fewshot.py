@@ -79,6 +79,7 @@ def test_a_frozen_model(tmp_path):
     assert result.mean[5] == pytest.approx(np.mean(result.accuracy[5]))
     assert result.mean[5] > 0.8 and result.test_examples == 20
     assert fewshot(None, (x, y), test_features, (1, 5), (0, 7)).mean[5] > 0.8
+    assert fewshot(None, (x, y), test_features, 5, seeds=7).accuracy[5] == result.accuracy[5][1:]
     result.save(tmp_path / "fewshot.json")
     assert json.loads((tmp_path / "fewshot.json").read_text()) == result.to_dict()
     assert re.search(r"accuracy 5 .*\nexamples 1 .*\nseeds +0, 7\n", str(result), re.DOTALL)
@@ -101,4 +102,6 @@ def test_bad_input():
     refuses(many, pick_shots, ids, 1, 0)
     few = r"more than 2 training images. Received: shots=\[500\]"
     refuses(few, fewshot, None, (x, y), (x, y), shots=500)
+    for empty in ({"shots": []}, {"seeds": ()}):
+        refuses(r"must be shots and seeds", fewshot, None, (x, y), (x, y), **empty)
     refuses(r"Unknown dtype", least_squares, x, y, dtype="float16")

@@ -70,6 +70,15 @@ def test_damage_is_seen_or_changes_nothing(tmp_path):
     assert seen > 100
 
 
+def test_a_checkpoint_that_cannot_be_opened_is_not_called_damaged(tmp_path):
+    """Such as on a disk that is not there: the run must not go on from an older one."""
+    Checkpoints(tmp_path).save(1, arrays().items(), {"step": 1})
+    checkpoints = Checkpoints(tmp_path)
+    (tmp_path / "step-0000000002.npz").symlink_to(tmp_path / "absent" / "step-0000000002.npz")
+    with pytest.raises(FileNotFoundError, match="step-0000000002"):
+        checkpoints.latest()
+
+
 def test_the_last_ones_are_kept_and_partial_files_removed(tmp_path):
     (tmp_path / "step-0000000007.npz.k3x").write_bytes(b"of a run that was killed")
     (tmp_path / ".step-0000000007.npz.abcd_123" / "checkpoints").mkdir(parents=True)

@@ -256,6 +256,8 @@ def test_what_an_optimizer_does_not_take():
     """Keras would forget exclusions when a model is saved."""
     refuses("weight_decay must not be negative", AdamW, 0.1, weight_decay=-1.0)
     refuses(r"momentum must be a number in \[0, 1\)", SGDM, 0.1, momentum=1.0)
+    refuses(r"beta_2 must be a number in \[0, 1\)", AdamW, 0.1, beta_2=1.0)
+    assert AdamW(0.1, decayed="bias").decayed == ("bias",)
     refuses("give `decayed`", AdamW(0.1).exclude_from_weight_decay, var_names=["bias"])
 
 
