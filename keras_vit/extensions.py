@@ -161,7 +161,7 @@ EXTENSIONS = tuple(field.name for field in dataclasses.fields(Extensions))
 
 def check_exclusions(v):
     """Raises a ValueError where fields of a `Variant` exclude each other."""
-    rules = {  # what is required: whether it is missed, the fields that decide
+    rules = {  # rule -> (whether it is broken, the fields that it names)
         "pool='token' and 'token_mean' need class_token=True, and pool='first' needs a model "
         "without learned tokens; choose pool='mean', 'map', 'first' or None for a model without "
         "class token.": (

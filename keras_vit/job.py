@@ -139,7 +139,7 @@ class Job:
         return model
 
     def for_weights(self, model):
-        """The job whose recipe gives the images as weights, if there are any, want them."""
+        """The job, with the preprocessing of its weights in the recipe where weights are loaded."""
         contradicts = model.preprocessing.differs(self.recipe.eval.preprocessing)
         if not self.weights or not (contradicts or self.recipe.name.startswith("own")):
             return self

@@ -30,7 +30,7 @@ INTERPOLATIONS = (
 class Variant(Extensions):
     """The architecture of one Vision Transformer; the defaults are ViT-B/16 (Table 1).
 
-    What later families added are further fields, by keyword: those of `Extensions`.
+    The fields of `Extensions`, which later families added, are given by keyword too.
 
     Args:
         width: D, the length of a token.
@@ -125,7 +125,7 @@ class Variant(Extensions):
         check_exclusions(self)
 
     def _set(self, name, value):
-        object.__setattr__(self, name, value)  # of a frozen dataclass
+        object.__setattr__(self, name, value)  # the dataclass is frozen
 
     @property
     def is_relative(self):
@@ -146,7 +146,7 @@ class Variant(Extensions):
 
     @property
     def learned_tokens(self):
-        """Tokens that are no patches: those of class and distillation, and the registers."""
+        """The number of class, distillation and register tokens."""
         return int(self.class_token) + int(self.distillation) + self.registers
 
     @property
@@ -187,7 +187,7 @@ class Variant(Extensions):
         return tuple(side * self._stem_stride for side in self.patch_size)
 
     def replace(self, **choices):
-        """A copy with the named fields changed; those that follow them have their defaults again.
+        """A copy with the named fields changed; fields that follow them get their defaults.
 
         So a model of another width has an MLP of 4 times this width, unless `mlp_dim` is given too.
         """

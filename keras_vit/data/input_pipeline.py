@@ -1,4 +1,4 @@
-"""From a data set to batches for `model.fit`: `training_batches` is the way of an image, on Grain.
+"""From a data set to batches for `model.fit`; `training_batches` has the steps, each of Grain.
 
 `pipeline` opens a set, and a `Pipeline` is what Keras takes.
 """
@@ -95,9 +95,9 @@ def pipeline(
             `ImageDataset`; arrays (images, labels), or two such pairs to train and to test.
         recipe: a `keras_vit.recipes.Recipe`.
         split: "train", "validation" or "test", a slice as "train[:98%]", several joined by "+", or
-            a split of VTAB as "train800val200"; None is what the recipe trains on. A validation or
-            test part that the set does not have is the recipe's, or else the other one. Slices of
-            folders, and of arrays sorted by label, are drawn from all of them.
+            a split of VTAB as "train800val200"; None is what the recipe trains on. Where
+            the set lacks the validation or the test part, the recipe's slice or the other part
+            serves. Slices of folders, and of arrays sorted by label, are drawn from all of them.
         batch_size: images per batch; None is the recipe's, of one update or of a part of it.
         training: whether to shuffle, augment and mix. None: if the split begins with the first
             training example, so "train[:98%]" does and "train[98%:]" does not.

@@ -104,7 +104,7 @@ class Source:
         return self[row][1]
 
     def identity(self, row):
-        """What tells an example from others, and its label, if no image need be read for that."""
+        """A key of an example and its label, as far as it can be told without reading the image."""
         return int(row)
 
     def digest(self, rows):
@@ -146,9 +146,9 @@ def parse_split(split, sizes):
     A split is such as `"train"`, `"train[:98%]"`, `"train[-500:]"`, or several joined by `+`.
     Percents become rows as in TensorFlow Datasets: rounded, halves to the even number.
 
-    `sizes` is {part: number of examples}. Other names that people give a part mean it, such as
-    "val" for "validation". If a set has only one of the parts validation and test, both names mean
-    it. If there is a part `"all"`, every name means it.
+    `sizes` is {part: number of examples}. A part has synonyms, such as "val" for "validation". If
+    a set has only one of the parts validation and test, both names mean that one. If there is a
+    part `"all"`, every name means it.
     """
     known = ", ".join(f"{name!r} of {size} examples" for name, size in sizes.items())
     refusal = (

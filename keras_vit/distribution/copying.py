@@ -1,4 +1,4 @@
-"""What is spread over devices and processes, brought together in each process."""
+"""Whole copies, in each process, of variables that are spread over devices and processes."""
 
 import contextlib
 

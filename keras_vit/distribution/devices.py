@@ -83,7 +83,7 @@ class Devices(contextlib.AbstractContextManager):
             save_whole(copy, path)
 
     def local_copy(self, model):
-        """A trained model on one device of this process, uncompiled."""
+        """The model if it has one device, else an uncompiled copy on one device of this process."""
         if self.mode == "single":
             return model
         with copying.one_device():

@@ -39,7 +39,7 @@ def evaluation_batches(data, batch_size=None):
 def divisible(batches, replicas):
     """The same rows in batches that the replicas divide, and a last batch of what is left.
 
-    Rows that a batch has too many begin the next one.
+    The remainder of a batch becomes the beginning of the next one.
     """
     left = None
     for batch in map(tuple, batches):
@@ -65,7 +65,7 @@ def metric_sums(model, batches, **options):
 
 
 def metrics_of(model, sums):
-    """The metrics as a dict, by the `metric_sums` of all shards; the model has these sums then."""
+    """The metrics as a dict, from the `metric_sums` of all shards, which the model takes over."""
     for variable, *its_sums in zip(model.metrics_variables, *filter(None, sums)):
         variable.assign(sum(its_sums))
     return {name: float(value) for name, value in model.get_metrics_result().items()}

@@ -205,7 +205,7 @@ def features_to_compare(model, train, test, **options):
 
 
 def check_pair(train, test, name="test"):
-    """Finite features (images, features) and class numbers (images,) of both, of one length."""
+    """Finite features (images, features) and class numbers (images,), of both sets."""
     x, y = check_features(*train, "train_features")
     test_x, test_y = check_features(*test, f"{name}_features")
     if x.shape[1] != test_x.shape[1]:
@@ -217,7 +217,7 @@ def check_pair(train, test, name="test"):
 
 
 def _check_shots(y, num_classes, shots):
-    """Raises a ValueError where a class has no training image, or none has as many as the shots."""
+    """Raises a ValueError where a class has no training image, or all have fewer than the shots."""
     counts = np.bincount(y, minlength=num_classes)
     if not counts.all():
         raise ValueError(

@@ -63,8 +63,8 @@ class MultiHeadSelfAttention(Layer):
 
         Args:
             memory: tokens of keys and values, where these are not `x` (attention pooling).
-            bias: added to q kᵀ / √D_h; a tensor that (batch, heads, queries, keys) fits.
-            rotation: cosines and sines by which queries and keys are turned (`kernels.rotate`).
+            bias: added to q kᵀ / √D_h; it broadcasts to (batch, heads, queries, keys).
+            rotation: cosines and sines that rotate queries and keys (`kernels.rotate`).
         """
         memory = x if memory is None else memory
         q, k = self.queries(x, rotation), self.keys(memory, rotation)  # Eq. 5

@@ -79,7 +79,7 @@ class PatchEncoder(Layer):
         """Learned tokens, of shape (1, count, width); `None` where there are none."""
         if not count:
             return None
-        # Made here alone, because each draws a seed, on which all later weights depend.
+        # Not made without tokens: an initializer draws a seed, on which all later weights depend.
         initial = initializer() if callable(initializer) else initializer
         return self.add_weight((1, count, self.width), initial, name=name)
 

@@ -132,7 +132,7 @@ def from_sizes(function, *arguments, dtype):
     where they are tensors, as the size of the images is known only when it runs.
     """
     if all(isinstance(each, (int, str)) for each in keras.tree.flatten(arguments)):
-        # `like` says on which device: where any new tensor is made.
+        # `like` names the device, that of any new tensor.
         return kernels.computed(function, *arguments, like=ops.zeros(()), dtype=dtype)
     return ops.cast(function(*arguments, ops, dtype), dtype)
 
@@ -148,7 +148,7 @@ def sincos_2d(grid, width, xp=np, dtype="float64", temperature=10_000.0, endpoin
     Args:
         grid, width: (rows, columns), and the length of a vector, a multiple of 4.
         xp, dtype: `numpy`, or `keras.ops` for a grid of tensors; float32 or float64.
-        endpoint: whether 1 / temperature itself is a frequency; it is none in He et al. (2022).
+        endpoint: whether 1 / temperature itself is a frequency, as it is not in He et al. (2022).
     """
     _check_multiple(width, 4, kind="sincos_2d")
     exponents = np.linspace(0.0, 1.0, width // 4, endpoint=endpoint)

@@ -104,7 +104,7 @@ class BiT(Classifier):
     version `"v2"`), `pool` and `head` (with classes). These names and the paths of the variables
     under them are part of the interface.
 
-    It has the attributes of `VisionTransformer` for what came with the weights.
+    `preprocessing`, `class_names`, `label_set` and `weights_from` are as in `VisionTransformer`.
 
     Shapes: (batch, height, width, channels), values in [-1, 1], images of any size ->
     (batch, num_classes) logits; (batch, features), the mean of the last feature map, where there

@@ -154,7 +154,7 @@ class ExtendedNetwork(Network):
                 v.pool_heads or v.num_heads,
                 (v.pool_mlp_dim or v.mlp_dim) if v.pool == "map" else None,
                 gelu=v.gelu,
-                qkv_bias=v.pool == "map" or v.qkv_bias,  # MAP has them in any case
+                qkv_bias=v.pool == "map" or v.qkv_bias,  # MAP always has them
                 epsilon=v.epsilon,
                 skipped=v.learned_tokens if v.pool_patches else 0,
                 activation=v.activation if v.mlp == "mlp" else None,  # a gate has another one
@@ -188,7 +188,7 @@ def check_options(v, options):
         ),
     }
     merging = dropping | {
-        "a merged token has no one place by which rotary positions would turn it": v.rotary,
+        "a merged token has no single place for a rotary position": v.rotary,
         f"{v.block} blocks do not merge tokens": v.block not in MERGING_BLOCKS,
         "remat is for training, and merging for inference": options["remat"],
         "the number of tokens must be known, so build a model for each image size": is_any_size,

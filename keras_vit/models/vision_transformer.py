@@ -60,8 +60,8 @@ class VisionTransformer(Classifier):
             intermediate values: less memory, about a third more time.
         variable_size: whether images of other sizes than `image_size` are taken too, as far as
             the patch size divides them: the position embedding is then resampled in the graph.
-        patch_dropout: share of the patches that are left out in training, others for each image
-            (Liu et al., 2022); as rates go, none of them outside of training.
+        patch_dropout: share of the patches that each image loses in training, drawn anew for
+            every batch (Liu et al., 2022); outside of training it loses none.
         token_merging: tokens that each block joins with others between attention and MLP (ToMe;
             Bolya et al., 2023), an int or one for each block; see `keras_vit.merge_tokens`.
         **architecture: fields of `keras_vit.Variant` to change or to give; and Keras's `name`,
@@ -152,7 +152,7 @@ class VisionTransformer(Classifier):
         """Within it, the model has patches of another size, by the same weights (FlexiViT).
 
         Patches and the position embedding are resized in the graph (`ResizablePatches`; Beyer et
-        al., 2023). It holds for calls of the model. Programs that Keras has compiled, such as that
+        al., 2023). Only calls of the model change. Programs that Keras has compiled, such as that
         of `predict`, keep their patch size: take `keras_vit.resize` for them, and
         `keras_vit.training.FlexiblePatches` for training.
 

@@ -16,7 +16,7 @@ from keras_vit.text import abridged, visible
 from keras_vit.writing import output_place, replacing
 
 NAME = r"step-\d+\.npz"
-RECORD = "run.json"  # in a checkpoint; what stays of the last one in the folder of an ended run
+RECORD = "run.json"  # in a checkpoint, and all that an ended run keeps of its last one
 
 
 class CheckpointError(OSError):
@@ -90,7 +90,7 @@ def assign_state(model, arrays):
 
 
 def sync(model):
-    """Gives the variables their present values: on JAX `fit` keeps them to itself in an epoch."""
+    """Gives the variables their present values, which `fit` on JAX withholds within an epoch."""
     if keras.backend.backend() == "jax":
         model.jax_state_sync()
 

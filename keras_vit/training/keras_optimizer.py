@@ -1,4 +1,4 @@
-"""What the optimizers need of the inside of Keras; their rule can be read without it."""
+"""The methods of Keras that the optimizers override; optimizers.py has their rule."""
 
 import keras
 from keras import ops
@@ -28,7 +28,7 @@ class KerasOptimizer(keras.optimizers.Optimizer):
         return grads if self.global_clipnorm else super()._clip_gradients(grads)
 
     def _apply_weight_decay(self, variables):
-        """Nothing: the rule decays."""
+        """Does nothing, since `update_step` decays."""
 
     def _get_current_learning_rate(self):
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):

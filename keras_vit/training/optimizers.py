@@ -208,7 +208,7 @@ def _correction(beta, step):
 
 @keras.saving.register_keras_serializable("keras_vit")
 class SGDM(DecoupledOptimizer):
-    """Gradient descent with the authors' momentum, whose buffer knows no learning rate.
+    """Gradient descent with the authors' momentum, whose buffer is free of the learning rate.
 
         m ← μ·m + g        u = m
 

@@ -15,7 +15,7 @@ class Progress:
     Args:
         total, per_epoch, accumulate: batches of the whole run, of an epoch and of an update.
         batch: batches that are done.
-        seed: on PyTorch, what the noise of each batch follows from, with the number of the batch.
+        seed: on PyTorch, the noise of a batch is a function of it and of the batch's number.
         rows: the history, a dict of numbers for each epoch that has ended.
         epoch_logs: the metrics of an epoch that awaits its validation, or `None`.
         finished: whether no more batches are trained; the last validation may still be to come.

@@ -93,7 +93,7 @@ class CanonicalCheckpoint:
         self.arrays[name] = array
 
     def restore_names(self, names, everything):
-        """Gives arrays those of the file back, and reports all others that are there.
+        """Gives arrays the names that they have in the file, and reports the file's other names.
 
         `names` are those in the file by those that a family has read.
         """

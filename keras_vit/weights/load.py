@@ -112,7 +112,7 @@ def from_checkpoint(
     file_image_size: int | tuple[int, int] | None = None,
     prefix: str | None = None,
     **overrides: Any,
-) -> VisionTransformer | Any:  # a BiT, of a file of one
+) -> VisionTransformer | Any:  # `BiT` for a file of a BiT
     """A model with the architecture and the weights of a checkpoint.
 
     What the file cannot say (the heads in a timm file, a grid that is not square) comes from
@@ -120,8 +120,8 @@ def from_checkpoint(
 
     Args:
         weights, file_image_size, prefix: as in `load_weights`.
-        overrides: arguments of the model's class that shall be otherwise than in the file, such
-            as `num_classes=10`, `image_size=384` or `patch_size=8` (weights are resized),
+        overrides: arguments of the model's class that replace what the file says, such as
+            `num_classes=10`, `image_size=384` or `patch_size=8` (weights are resized),
             `pool=None`, `channels=5` (kernels are adapted as by `load_weights`), `dropout=0.1`;
             `interpolation` says how positions are resampled, as in `keras_vit.resize`.
 

@@ -233,7 +233,7 @@ def _chosen(models, asked):
 
 
 def _is_average(model, models):
-    """Whether a model is called an average, and is like another: a larger teacher is none."""
+    """Whether a model is called an average, and has the shapes of another, unlike a teacher."""
     words = set(re.split(r"[\W_\d]+", model.prefix.lower()))
     # Heads of training may differ.
     shapes = lambda m: {(n, a.shape) for n, a in m.arrays.items() if "head" not in n}  # noqa: E731

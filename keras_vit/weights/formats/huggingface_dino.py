@@ -32,7 +32,7 @@ LINEAR = {  # names of `Extensions.biases` -> layers of a block
 
 
 class Dino(huggingface.HuggingFace):
-    """What the three families share: LayerScale, an array of no registers, and a mask token."""
+    """What the three families share: LayerScale, a mask token, and registers, which may be 0."""
 
     def recognises(self, arrays):
         has_scale = any(name.endswith("layer_scale1.lambda1") for name in arrays)

@@ -32,7 +32,7 @@ class VisionTower(huggingface.HuggingFace):
     title: str = "CLIP"
     head_pools: tuple = ("mean",)
     processor = "CLIPImageProcessor"
-    heads = 12  # what a config means that does not say how many
+    heads = 12  # where a config does not name their number
 
     def flat_config(self, contents):
         """The part of the images, where a config has one for the texts too."""
@@ -71,7 +71,7 @@ class VisionTower(huggingface.HuggingFace):
         return super().obstacles(model) | oblong
 
     def json_files(self, model, suffix="VisionModel", **settings):
-        """Those of the class with this `suffix`; `settings` are of the tower."""
+        """The config.json of the class with this `suffix`; `settings` are added to it."""
         config = {
             **self.config_for(model),
             "model_type": f"{self.title.lower()}_{self.model_type}",
