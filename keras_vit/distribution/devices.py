@@ -7,9 +7,10 @@ import contextlib
 import importlib
 
 import keras
+import numpy as np
 
 from keras_vit.checks import check_choice, positive_int
-from keras_vit.distribution import copying, feeding
+from keras_vit.distribution import feeding
 from keras_vit.writing import save_whole
 
 MODES = {  # of each backend that has an engine for many devices
@@ -73,7 +74,7 @@ class Devices(contextlib.AbstractContextManager):
         """`model.predict` for the images of this process alone, by a copy made for this call."""
         if self.mode == "single":
             return model.predict(x, **options)
-        with copying.one_device():
+        with one_device():
             return self.local_copy(model).predict(x, **options)
 
     def save(self, model, path):
@@ -86,8 +87,8 @@ class Devices(contextlib.AbstractContextManager):
         """The model if it has one device, else an uncompiled copy on one device of this process."""
         if self.mode == "single":
             return model
-        with copying.one_device():
-            values = [copying.to_numpy(variable) for variable in model.weights]
+        with one_device():
+            values = [to_numpy(variable) for variable in model.weights]
             copy = type(model).from_config(model.get_config())
             copy.set_weights(values)
         return copy
@@ -171,6 +172,28 @@ def setup(
         engine = importlib.import_module(f"keras_vit.distribution.{backend}")
         Devices._in_force = engine.make(mode, rules=rules, timeout=timeout, **counts)
     return Devices._in_force
+
+
+def to_numpy(value: object) -> np.ndarray:
+    """A variable or tensor as an array, whole; all processes must call it for what they share."""
+    if isinstance(value, keras.Variable):
+        value = value.value
+    if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
+        return keras.ops.convert_to_numpy(value)
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(value, tiled=True)
+
+
+@contextlib.contextmanager
+def one_device():
+    """A context within which Keras knows one device, of this process."""
+    before = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(before)
 
 
 def check_count(devices, names, processes=1, advice=""):

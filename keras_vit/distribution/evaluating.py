@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_vit.distribution import feeding
-from keras_vit.distribution.copying import to_numpy
+from keras_vit.distribution.devices import to_numpy
 
 
 def evaluation_shards(data, index, count, batch_size=None):
