@@ -36,14 +36,11 @@ from keras_vit.layers.patches import Patches
 from keras_vit.layers.position import PositionEmbedding
 from keras_vit.layers.relative import RelativeAttention, RelativePosition
 from keras_vit.layers.resample import resize_grid, resize_matrix
-from keras_vit.layers.resnet import (
-    BottleneckV1,
-    BottleneckV2,
-    GroupNorm,
-    RootV1,
-    RootV2,
-    StdConv2D,
-)
+from keras_vit.layers.resnet import GroupNorm, StdConv2D
+from keras_vit.layers.resnet_v1 import Bottleneck as BottleneckV1
+from keras_vit.layers.resnet_v1 import Root as RootV1
+from keras_vit.layers.resnet_v2 import Bottleneck as BottleneckV2
+from keras_vit.layers.resnet_v2 import Root as RootV2
 from keras_vit.layers.transformer_block import TransformerBlock
 
 __all__ = [

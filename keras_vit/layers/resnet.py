@@ -1,4 +1,7 @@
-"""The ResNet parts of hybrids (section 3.1) and of BiT (Kolesnikov et al., 2020)."""
+"""The ResNets of hybrids (section 3.1) and of BiT (Kolesnikov et al., 2020): what they share.
+
+Roots and units differ: `resnet_v1.py` has those of hybrids, and `resnet_v2.py` those of BiT.
+"""
 
 import dataclasses
 
@@ -134,11 +137,7 @@ class GroupNorm(Layer):
 
 
 class Part(Strided):
-    """What roots and units share: how they make their convolutions and norms.
-
-    Version 1, of hybrids, has norms after convolutions and pads as `"same"` does; version 2, of
-    BiT, has norms before convolutions and pads explicitly.
-    """
+    """What roots and units share: how they make their convolutions and norms."""
 
     explicit_padding = False
 
@@ -157,48 +156,8 @@ class Part(Strided):
         return GroupNorm(epsilon, gamma, dtype=self.dtype_policy, name=name)
 
 
-@keras.saving.register_keras_serializable("keras_vit", name="Root")
-class RootV1(Part, Layer):
-    """7 x 7 convolution of stride 2, norm, ReLU, and 3 x 3 max pooling of stride 2.
-
-    Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
-
-    Args:
-        filters: output channels.
-        numerics, folded: as in `StdConv2D`.
-    """
-
-    def __init__(self, filters, numerics="google", folded=False, **kwargs):
-        super().__init__(filters, 4, numerics, folded, **kwargs)
-        self.conv = self.convolution("conv", filters, 7, strides=2)
-
-    def build(self, input_shape):
-        self.conv.build(input_shape)
-        self.norm = self.group_norm("norm")
-        self.norm.build(self.conv.kernel.shape)
-
-    def call(self, x):
-        x = ops.relu(self.norm(self.conv(x)))
-        return kernels.max_pool(x, size=3, strides=2, same=True)
-
-
-@keras.saving.register_keras_serializable("keras_vit", name="RootV2")
-class RootV2(RootV1):
-    """As `RootV1`, without norm and ReLU; the pooling pads by `Numerics.pool_padding`."""
-
-    explicit_padding = True
-
-    def build(self, input_shape):
-        self.conv.build(input_shape)
-
-    def call(self, x):
-        value = NUMERICS[self.numerics].pool_padding
-        x = ops.pad(self.conv(x), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=value)
-        return kernels.max_pool(x, size=3, strides=2, same=False)
-
-
-class Bottleneck(Part):
-    """What both versions of a unit share."""
+class Unit(Part):
+    """What both bottleneck units share: 1 x 1, 3 x 3 and 1 x 1 convolutions, norms, a shortcut."""
 
     last_gamma = 1.0  # of the last norm of a fresh unit
 
@@ -222,78 +181,20 @@ class Bottleneck(Part):
             self.conv_proj.build(input_shape)
 
 
-@keras.saving.register_keras_serializable("keras_vit", name="Bottleneck")
-class BottleneckV1(Bottleneck, Layer):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions around a residual connection (He et al., 2016).
-
-    A norm follows each convolution, and a ReLU the sum.
-
-    Shapes: (batch, height, width, channels) -> (batch, ceil(height / strides), ..., 4 * filters).
-
-    Args:
-        filters, strides: of the 3 x 3 convolution.
-        numerics, folded: as in `StdConv2D`.
-    """
-
-    last_gamma = 0.0  # a fresh unit gives relu(shortcut)
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.norm1.build(self.conv1.kernel.shape)
-        self.norm2.build(self.conv2.kernel.shape)
-        self.norm3.build(self.conv3.kernel.shape)
-        if self.needs_projection:
-            self.norm_proj = self.group_norm("norm_proj")
-            self.norm_proj.build(self.conv_proj.kernel.shape)
-
-    def call(self, x):
-        y = ops.relu(self.norm1(self.conv1(x)))
-        y = ops.relu(self.norm2(self.conv2(y)))
-        y = self.norm3(self.conv3(y))
-        shortcut = self.norm_proj(self.conv_proj(x)) if self.needs_projection else x
-        return ops.relu(y + shortcut)
-
-
-@keras.saving.register_keras_serializable("keras_vit", name="BottleneckV2")
-class BottleneckV2(Bottleneck, Layer):
-    """As `BottleneckV1`, with norm and ReLU before each convolution and nothing after the sum."""
-
-    explicit_padding = True
-
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.norm1.build(input_shape)
-        self.norm2.build(self.conv1.kernel.shape)
-        self.norm3.build(self.conv2.kernel.shape)
-
-    def call(self, x):
-        y = ops.relu(self.norm1(x))
-        shortcut = self.conv_proj(y) if self.needs_projection else x
-        y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
-        return shortcut + self.conv3(ops.relu(self.norm3(y)))
-
-
-ROOTS = {"v1": RootV1, "v2": RootV2}
-BOTTLENECKS = {"v1": BottleneckV1, "v2": BottleneckV2}
-# Keras's files name the place of a layer's weights by its class: these names are in older files.
-RootV1.__name__ = RootV2.__name__ = "Root"
-BottleneckV1.__name__ = BottleneckV2.__name__ = "Bottleneck"
-
-
-def resnet_stages(x, blocks, *, version, width=1.0, **options):
+def stages(x, blocks, version, *, width=1.0, **options):
     """The feature map of a ResNet, whose layers become part of a Functional graph.
 
     They are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride 4,
     the first stage 1, each other one 2 in its first unit; stages have 256, 512, 1024 and 2048
     channels times `width`. `blocks` are the units of each stage, such as (3, 4, 6, 3); empty for
-    the root alone. `version` is `"v1"`, of hybrids, or `"v2"`, of BiT; `options` are `numerics`,
-    `folded` and `dtype` of every layer.
+    the root alone. `version` is `resnet_v1` or `resnet_v2`, the module of the root and the units;
+    `options` are `numerics`, `folded` and `dtype` of every layer.
     """
-    filters, bottleneck = int(ROOT_FILTERS * width), BOTTLENECKS[version]
-    x = ROOTS[version](filters, **options, name="root")(x)
+    filters = int(ROOT_FILTERS * width)
+    x = version.Root(filters, **options, name="root")(x)
     for stage, units in enumerate(blocks):
         for unit in range(units):
             strides = 2 if stage > 0 and unit == 0 else 1
             name = f"stage_{stage + 1}_unit_{unit + 1}"
-            x = bottleneck(filters * 2**stage, strides=strides, **options, name=name)(x)
+            x = version.Bottleneck(filters * 2**stage, strides=strides, **options, name=name)(x)
     return x

@@ -9,21 +9,16 @@ from keras import ops
 from keras_vit import checks
 from keras_vit.arguments import BiTFields
 from keras_vit.checks import choice
-from keras_vit.layers import kernels
+from keras_vit.layers import kernels, resnet, resnet_v1, resnet_v2
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
-from keras_vit.layers.resnet import (
-    GROUPS,
-    NUMERICS,
-    ROOT_FILTERS,
-    ROOTS,
-    GroupNorm,
-    resnet_stages,
-)
+from keras_vit.layers.resnet import GROUPS, NUMERICS, ROOT_FILTERS, GroupNorm
 from keras_vit.models.classifier import Classifier
 from keras_vit.models.record import ModelRecord, argument_names
 from keras_vit.preprocessing import BIT
 from keras_vit.text import brief
+
+VERSIONS = {"v1": resnet_v1, "v2": resnet_v2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +35,7 @@ class BiTVariant:
 
     blocks: tuple[int, ...] = (3, 4, 6, 3)
     width: float = 1.0
-    version: str = choice("v2", tuple(ROOTS), compared=True)
+    version: str = choice("v2", tuple(VERSIONS), compared=True)
     numerics: str = choice("bit", tuple(NUMERICS), compared=True)
     folded: bool = False
 
@@ -147,7 +142,7 @@ class BiT(Classifier):
         )
         policy, images = record.dtype_policy, record.image_input(any_size=True)
         options = {"numerics": v.numerics, "folded": v.folded, "dtype": policy}
-        x = resnet_stages(images, v.blocks, version=v.version, width=v.width, **options)
+        x = resnet.stages(images, v.blocks, VERSIONS[v.version], width=v.width, **options)
         if v.version == "v2":  # units of v1 end with a norm and a ReLU
             x = GroupNorm(NUMERICS[v.numerics].norm_epsilon, dtype=policy, name="norm")(x)
             x = keras.layers.ReLU(dtype=policy, name="relu")(x)

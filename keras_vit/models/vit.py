@@ -3,9 +3,16 @@
 import dataclasses
 from typing import Any
 
-from keras_vit.layers import LayerNorm, PatchEncoder, Patches, TokenPool, TransformerBlock
+from keras_vit.layers import (
+    LayerNorm,
+    PatchEncoder,
+    Patches,
+    TokenPool,
+    TransformerBlock,
+    resnet,
+    resnet_v1,
+)
 from keras_vit.layers.head import linear_head, pre_logits
-from keras_vit.layers.resnet import resnet_stages
 from keras_vit.variant import Variant
 
 
@@ -50,7 +57,7 @@ class Network:
         if v.stem is None:
             return images
         options = {"numerics": v.stem_numerics, "folded": v.stem_folded, "dtype": self.dtype}
-        return resnet_stages(images, v.stem, version="v1", width=v.stem_width, **options)
+        return resnet.stages(images, v.stem, resnet_v1, width=v.stem_width, **options)
 
     def cut(self, x):
         """x_p: the patches of images, or of feature maps, in a sequence."""

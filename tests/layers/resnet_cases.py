@@ -3,7 +3,8 @@
 import numpy as np
 
 from keras_vit import layers
-from keras_vit.layers.resnet import BOTTLENECKS, NUMERICS, ROOTS
+from keras_vit.layers.resnet import NUMERICS
+from keras_vit.models.bit import VERSIONS
 from tests.definitions import below
 from tests.harness import Case
 
@@ -124,7 +125,7 @@ CASES += [
 CASES += [
     Case(
         f"Root_{version}_{numerics}",
-        ROOTS[version],
+        VERSIONS[version].Root,
         {"filters": 32, "numerics": numerics},
         root(version, numerics),
         ("conv/kernel", *(norms("norm") if version == "v1" else ())),
@@ -135,7 +136,7 @@ CASES += [
 CASES += [
     Case(
         f"Bottleneck_{version}_{numerics}_{strides}",
-        BOTTLENECKS[version],
+        VERSIONS[version].Bottleneck,
         {"filters": 32, "strides": strides, "numerics": numerics},
         bottleneck(strides, version, numerics),
         UNIT

@@ -1,5 +1,6 @@
 """Layers in files of earlier versions, as layers of this one."""
 
+from keras_vit.layers import resnet_v1, resnet_v2
 from keras_vit.layers.attention import MultiHeadSelfAttention
 from keras_vit.layers.extensions.attention import ExtendedAttention
 from keras_vit.layers.extensions.blocks import ExtendedBlock
@@ -11,7 +12,6 @@ from keras_vit.layers.head import TokenPool
 from keras_vit.layers.layer import EARLIER_CONFIGS
 from keras_vit.layers.mlp import MLP
 from keras_vit.layers.patch_encoder import PatchEncoder
-from keras_vit.layers.resnet import BOTTLENECKS, ROOTS, BottleneckV1, RootV1
 from keras_vit.layers.transformer_block import TransformerBlock
 
 EXTENDED = {
@@ -22,7 +22,10 @@ EXTENDED = {
 }
 
 OF_TOKENS = {PatchEncoder: ExtendedPatchEncoder, TokenPool: ExtendedTokenPool}
-BY_VERSION = {RootV1: ROOTS, BottleneckV1: BOTTLENECKS}
+OF_VERSION_2 = {
+    resnet_v1.Root: resnet_v2.Root,
+    resnet_v1.Bottleneck: resnet_v2.Bottleneck,
+}
 
 
 def of_earlier_versions(cls, config):
@@ -31,8 +34,8 @@ def of_earlier_versions(cls, config):
     In version 0.1 the paper's layers had the argument `later`, today `extensions`; afterwards one
     class served both versions of a ResNet's part.
     """
-    if "version" in config and cls in BY_VERSION:
-        return BY_VERSION[cls][config.pop("version")]
+    if "version" in config and cls in OF_VERSION_2:
+        return OF_VERSION_2[cls] if config.pop("version") == "v2" else cls
     if "later" in config:
         config["extensions"] = config.pop("later")
         return EXTENDED.get(cls, cls)
