@@ -140,5 +140,6 @@ def _by_attention(model, blocks):
 
 def _attend(attention, added, weights, x, training=False, **positions):
     """What stands for the `call` of an attention: A gets an addition, and is kept in `weights`."""
-    weights[attention] = attention.scores(x, **positions) + added
-    return attention.with_scores(x, weights[attention])
+    scores = weights[attention] = attention.scores(x, **positions) + added
+    v = attention.value(x)
+    return attention.join(kernels.weighted_sum(keras.ops.cast(scores, v.dtype), v))

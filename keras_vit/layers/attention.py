@@ -1,7 +1,6 @@
 """Multi-head self-attention (appendix A, Eq. 5 to 8)."""
 
 import keras
-from keras import ops
 
 from keras_vit.checks import check_heads, positive_int
 from keras_vit.layers import kernels
@@ -17,7 +16,7 @@ class MultiHeadSelfAttention(Layer):
     The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
     heads, head width). U_msa has the shape (heads, head width, width), as in the authors' files.
     A fused kernel computes Eq. 6 and 7 together, without A = softmax(q kᵀ / √D_h) in memory;
-    `scores` computes A by itself, and `with_scores` the output for a given A.
+    `scores` computes A by itself.
 
     Shapes: (batch, tokens, width) -> the same.
 
@@ -95,14 +94,6 @@ class MultiHeadSelfAttention(Layer):
         """A of Eq. 6 in at least float32: (batch, heads, queries, keys). Arguments as in `call`."""
         q, k = self.queries(x, rotation), self.keys(x if memory is None else memory, rotation)
         return kernels.attention_weights(q, k, bias)
-
-    def with_scores(self, x, scores):
-        """Eq. 7 and 8 for a given A, as `keras_vit.inspection.relevance` varies it.
-
-        Shapes: (batch, tokens, width), (batch, heads, tokens, tokens) -> (batch, tokens, width).
-        """
-        v = self.value(x)
-        return self.join(kernels.weighted_sum(ops.cast(scores, v.dtype), v))
 
     def compute_output_spec(self, x, **others):
         return self._output(x.shape)
