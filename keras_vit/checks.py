@@ -5,6 +5,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sized
 
+import numpy as np
+
 from keras_vit.text import brief, unknown
 
 MAX_PATCHES = 1 << 22  # of an image; ViT-B then has 12 GiB of positions
@@ -214,3 +216,18 @@ ELSEWHERE = {
 def marked(variant_class, mark):
     """The names of the fields that `choice` marked as `"inherited"` or `"compared"`."""
     return [f.name for f in dataclasses.fields(variant_class) if f.metadata.get(mark)]
+
+
+def to_array(tensor):
+    """A tensor of any backend, whichever Keras runs on, as an array; 16-bit floats as float32."""
+    if hasattr(tensor, "detach"):  # PyTorch's, perhaps on another device
+        tensor = tensor.detach().cpu()
+        tensor = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+    try:
+        array = np.asarray(tensor)
+    except ValueError as error:
+        raise ValueError(
+            "An array needs rows of one length, such as one column for each class. Received: "
+            f"{tensor!r:.80}."
+        ) from error
+    return array.astype("float32") if array.dtype.name in ("bfloat16", "float16") else array

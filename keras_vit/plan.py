@@ -17,7 +17,7 @@ from keras_vit.weights.fetch import unfetched
 
 
 def header(job, model, train, test):
-    """What a run is about to do, as text of five lines."""
+    """What a run is about to do, as text of a few lines."""
     recipe, count = job.recipe, model.count_params()
     report = getattr(model, "load_report", None)
     trained = sum(math.prod(variable.shape) for variable in model.trainable_weights)
@@ -37,6 +37,7 @@ def header(job, model, train, test):
         "model": f"{model.name}: {count:,} parameters, {trained:,} of them trained, "
         f"in {recipe.precision}",
         "weights": _loaded(report) if report else "none: it begins at random",
+        **({"teacher": job.teacher} if job.teacher else {}),
         "output": f"{job.output}, by {keras.backend.backend()}; `keras-vit train --show` with "
         "these flags prints the whole recipe",
     }

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from keras_vit.checks import to_array
 from keras_vit.evaluation.metrics import Result, class_numbers
-from keras_vit.inspection.forward import to_array
 from keras_vit.recipes.datasets import VTAB_GROUPS
 from keras_vit.text import unknown
 

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import positive_int, to_array
 from keras_vit.data.input_pipeline import Pipeline
 from keras_vit.data.preprocess import (
     input_of,
@@ -23,7 +23,7 @@ from keras_vit.data.preprocess import (
 )
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.heads import heads_of, of_head, picked, split
-from keras_vit.inspection.forward import check_shape, to_array
+from keras_vit.inspection.forward import check_shape
 from keras_vit.models.backbone import owner_of_images, prepares_bytes
 from keras_vit.models.features import features
 from keras_vit.models.trainer import compare_images, look, one_look

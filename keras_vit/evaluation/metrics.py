@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.checks import check_choice, positive_int, require
-from keras_vit.inspection.forward import to_array
+from keras_vit.checks import check_choice, positive_int, require, to_array
 from keras_vit.outputs import are_logits, log_softmax
 from keras_vit.text import percent, table
 from keras_vit.writing import write_text

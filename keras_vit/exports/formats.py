@@ -14,7 +14,7 @@ import zipfile
 
 import keras
 
-from keras_vit.inspection.forward import to_array
+from keras_vit.checks import to_array
 
 LEAST_SIDE = 33  # of BiT's open images: smaller ones end as one pixel, which PyTorch would fix
 _PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.checks import check_choice, pair
+from keras_vit.checks import check_choice, pair, to_array
 from keras_vit.inspection import forward
 from keras_vit.layers import AttentionPool
 from keras_vit.layers.resample import resize_matrix
@@ -90,7 +90,7 @@ def probe_maps(
         )
     run = forward.compiled(model, "probe", pool.attention_scores)
     parts = forward.outputs(model, pool.input, images, batch_size)
-    scores = np.concatenate([fuse(forward.to_array(run(x))[:count]) for x, count in parts])
+    scores = np.concatenate([fuse(to_array(run(x))[:count]) for x, count in parts])
     maps = scores[..., 0, layout.learned :]
     return maps.reshape(*maps.shape[:-1], *layout.grid)
 
@@ -232,7 +232,7 @@ def iterate_attention(model, images, blocks, batch_size, reduce):
         for block in chosen
     }
     for tokens, count in forward.outputs(model, entering, images, batch_size):
-        yield [reduce(forward.to_array(scores[b.name](*tokens[b.name]))[:count]) for b in chosen]
+        yield [reduce(to_array(scores[b.name](*tokens[b.name]))[:count]) for b in chosen]
 
 
 def fused(heads):

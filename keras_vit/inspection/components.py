@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import positive_int, to_array
 from keras_vit.inspection import forward
 from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.models import VisionTransformer
@@ -70,7 +70,7 @@ def patch_tokens(model, images, blocks, norm=True, batch_size=8):
     layout, last = forward.layout_of(model, images.shape[1:3]), final_norm(model) if norm else None
     normalise = forward.compiled(model, "norm", last) if last else lambda x: x
     batches = [
-        [forward.to_array(normalise(x))[:size, layout.learned :] for x in tokens]
+        [to_array(normalise(x))[:size, layout.learned :] for x in tokens]
         for tokens, size in forward.outputs(model, outputs, images, batch_size)
     ]
     shape = (len(images), *layout.grid, model.variant.width)
@@ -175,11 +175,11 @@ def pixel_filters(model):
             variant = getattr(owner, "variant", None)
             channels = getattr(owner, "channels", channels)
             if isinstance(layer, PatchEncoder) and variant and variant.stem is None:
-                kernel = forward.to_array(layer.projection.exact_kernel)
+                kernel = to_array(layer.projection.exact_kernel)
                 return kernel.reshape(*variant.patch_size, channels, -1).astype("float64")
             kernels = [v for v in layer.weights if len(v.shape) == 4 and v.shape[2] == channels]
             if kernels:
-                return forward.to_array(kernels[0]).astype("float64")
+                return to_array(kernels[0]).astype("float64")
     raise ValueError(
         f"A model with filters over pixels is needed. Received: {forward.described(model)}."
     )

@@ -6,7 +6,7 @@ import weakref
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import positive_int, to_array
 from keras_vit.data.preprocess import preprocess
 from keras_vit.layers.transformer_block import TransformerBlock
 from keras_vit.models import VisionTransformer
@@ -289,12 +289,3 @@ def gradients(logits, arrays, hot):
         tensors = [tensor.detach().requires_grad_() for tensor in tensors]
         number, results = chosen(tensors)
         return torch.autograd.grad(number, tensors), results
-
-
-def to_array(tensor):
-    """A tensor of any backend, whichever Keras runs on, as an array; 16-bit floats as float32."""
-    if hasattr(tensor, "detach"):  # PyTorch's, perhaps on another device
-        tensor = tensor.detach().cpu()
-        tensor = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
-    array = np.asarray(tensor)
-    return array.astype("float32") if array.dtype.name in ("bfloat16", "float16") else array

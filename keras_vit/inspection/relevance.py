@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checks import check_choice
+from keras_vit.checks import check_choice, to_array
 from keras_vit.heads import check_one_head
 from keras_vit.inspection import forward
 from keras_vit.layers import kernels
@@ -58,13 +58,13 @@ def relevance_maps(
         size = len(x), blocks[0].attention.num_heads, layout.tokens, layout.tokens
         additions = [np.zeros(size, dtype) for dtype in dtypes]
         slopes, (logits, *weights) = run(additions, hot, x)
-        error = np.abs(forward.to_array(logits) - expected).max()
+        error = np.abs(to_array(logits) - expected).max()
         if not error <= 0.05 * np.abs(expected).max() + 1e-3:  # bfloat16 keeps two or three digits
             raise ValueError(
                 "Relevance needs this library's blocks; input_gradients takes any model. "
                 f"Received: {model.name!r}, whose logits these give with an error of {error:.3g}."
             )
-        pairs = zip(map(forward.to_array, weights), map(forward.to_array, slopes))
+        pairs = zip(map(to_array, weights), map(to_array, slopes))
         steps = [np.maximum(a * slope, 0).mean(axis=1)[:count].astype(float) for a, slope in pairs]
         relevance = steps[-1]
         if method == "chefer":
@@ -90,7 +90,7 @@ def input_gradients(
     run = forward.compiled(model, "by pixels", functools.partial(forward.gradients, logits))
     for x, hot, _, count in _batches_with_classes(model, images, classes, batch_size):
         (slopes,), _ = run([x], hot)
-        products.append((forward.to_array(slopes) * x)[:count])
+        products.append((to_array(slopes) * x)[:count])
     return np.concatenate(products)
 
 

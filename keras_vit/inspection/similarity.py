@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.checks import check_choice
+from keras_vit.checks import check_choice, to_array
 from keras_vit.inspection import forward
 from keras_vit.layers import RotaryPosition
 from keras_vit.layers.patch_encoder import PatchEncoder
@@ -171,10 +171,10 @@ def position_similarity(model: VisionTransformer, block: int | None = None) -> n
     layer = positions[block or 0]
     with one_at_a_time(model):
         if isinstance(layer, RotaryPosition):
-            turns = forward.to_array(layer(np.zeros((1, 1, 1), "float32")))
+            turns = to_array(layer(np.zeros((1, 1, 1), "float32")))
             table = np.swapaxes(turns, 0, 1).reshape(turns.shape[1], -1)  # of (2, tokens, ...)
         else:
-            table = forward.to_array(layer.table())[0]
+            table = to_array(layer.table())[0]
     table = table[layer.learned_tokens :].astype("float64")
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
     normal = table / np.where(lengths > 0, lengths, 1.0)

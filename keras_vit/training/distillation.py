@@ -32,7 +32,8 @@ class Distiller(Trainer, keras.Model):
     labels by its class token's head, and from the teacher by its distillation token's; any other by
     the one head that it has. The teacher takes part in training alone, which has a metric
     `agreement`, the share of the images in which both find the same class. Afterwards
-    `distiller.student` is a model as any other, and is saved without the teacher.
+    `distiller.student` is a model as any other, with the teacher's names of the classes if it had
+    none, and is saved without the teacher.
 
     Shapes: (batch, height, width, channels) -> (batch, classes) logits of the student; in training
     a dict of these ("logits"), of what learns from the labels ("labelled") and from the teacher
@@ -129,6 +130,10 @@ class Distiller(Trainer, keras.Model):
         return self.teacher.variables
 
     @property
+    def input_shape(self):
+        return self.student.input_shape
+
+    @property
     def output_shape(self):
         return self.student.output_shape
 
@@ -167,6 +172,7 @@ class Distiller(Trainer, keras.Model):
         super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
         if hasattr(self.student, "reading"):  # as if it were compiled with this loss
             self.student.reading = "softmax"
+            self.student.class_names = self.class_names
 
     def call(self, images, training=False):
         if not training:

@@ -85,6 +85,11 @@ def paths(model):
     """Path of each variable below the model -> the variable."""
     if not model.built:
         raise ValueError(f"The model is not built. Received: {model.name!r}; call it on a batch.")
+    if getattr(model, "constant_variables", ()):
+        raise ValueError(
+            f"A teacher learns nothing. Received: {type(model).__name__} {model.name!r}, which has "
+            "one inside; pass its student, distiller.student."
+        )
     return _by_path(model, model.weights, lambda network: network.weights)
 
 

@@ -25,6 +25,7 @@ def model():
         ([0, 1, -1, 2], r"the first -1 at index 2"),
         ([0, 1, 0.5, 2], "the first 0.5 at index 2"),
         (["a", "b", "c", "a"], "class numbers, not names"),
+        ([["a"], ["b", "c"], [], ["a"]], "rows of one length.*'b', 'c'"),
         (np.eye(4), r"one column for each of the 3 classes.*shape \(4, 4\)"),
         (np.full((4, 3), 1 / 3), r"Mixup.*4 others, the first .* at index 0"),
         ([[1, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 0]], r"see real_accuracy.*2 others, the first"),

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_vit
 from keras_vit import data, training
 from keras_vit.preprocessing import Preprocessing
 from tests.data.pipeline_cases import recipe
@@ -260,3 +261,14 @@ def test_what_cannot_be():
         assert distiller(of_several, small_teacher()).student.reading == "softmax"
     bit = distiller(tiny_bit(), tiny_vit())
     assert bit(images(), training=True)["logits"].shape == (4, 3)
+    for change in (training.freeze, training.unfreeze):
+        refuses("A teacher learns nothing.*pass its student", change, bit, "*")
+    refuses("A teacher learns nothing.*pass its student", training.enable_lora, bit, 2)
+
+
+def test_a_distiller_predicts_as_its_student_which_takes_names_of_the_teacher():
+    student, named = tiny_vit(depth=1), tiny_vit(depth=1)
+    named.class_names = ("a", "b", "c")
+    model, x = distiller(student, named), np.zeros((2, 16, 16, 3), "uint8")
+    assert student.class_names == named.class_names
+    assert keras_vit.predict(model, x) == keras_vit.predict(student, x)
