@@ -169,16 +169,18 @@ class Unit(Part):
         self.norm1, self.norm2 = self.group_norm("norm1"), self.group_norm("norm2")
         self.norm3 = self.group_norm("norm3", gamma=self.last_gamma)
 
-    def build(self, input_shape):
-        self.conv1.build(input_shape)
-        # Only the number of channels, which is last, matters to the layers inside.
-        self.conv2.build(self.conv1.kernel.shape)
-        self.conv3.build(self.conv2.kernel.shape)
+    def build_convolutions(self, input_shape):
+        """The shapes after each of the three, which it builds with that of the shortcut."""
+        shapes = [input_shape]
+        for conv in (self.conv1, self.conv2, self.conv3):
+            conv.build(shapes[-1])
+            shapes.append(conv.compute_output_shape(shapes[-1]))
         # The shortcut has a convolution where channels or size change.
         self.needs_projection = input_shape[-1] != self.channels or self.stride != 1
         if self.needs_projection:
             self.conv_proj = self.convolution("conv_proj", self.channels, 1, strides=self.stride)
             self.conv_proj.build(input_shape)
+        return shapes[1:]
 
 
 def stages(x, blocks, version, *, width=1.0, **options):

@@ -29,7 +29,7 @@ class Root(Part, Layer):
 
     def build(self, input_shape):
         self.conv.build(input_shape)
-        self.norm.build(self.conv.kernel.shape)
+        self.norm.build(self.conv.compute_output_shape(input_shape))
 
     def call(self, x):
         x = ops.relu(self.norm(self.conv(x)))
@@ -52,13 +52,13 @@ class Bottleneck(Unit, Layer):
     last_gamma = 0.0  # a fresh unit gives relu(shortcut)
 
     def build(self, input_shape):
-        super().build(input_shape)
-        self.norm1.build(self.conv1.kernel.shape)
-        self.norm2.build(self.conv2.kernel.shape)
-        self.norm3.build(self.conv3.kernel.shape)
+        after_1, after_2, after_3 = self.build_convolutions(input_shape)
+        self.norm1.build(after_1)
+        self.norm2.build(after_2)
+        self.norm3.build(after_3)
         if self.needs_projection:
             self.norm_proj = self.group_norm("norm_proj")
-            self.norm_proj.build(self.conv_proj.kernel.shape)
+            self.norm_proj.build(after_3)
 
     def call(self, x):
         y = ops.relu(self.norm1(self.conv1(x)))

@@ -44,10 +44,10 @@ class Bottleneck(Unit, Layer):
     explicit_padding = True
 
     def build(self, input_shape):
-        super().build(input_shape)
+        after_1, after_2, _ = self.build_convolutions(input_shape)
         self.norm1.build(input_shape)
-        self.norm2.build(self.conv1.kernel.shape)
-        self.norm3.build(self.conv2.kernel.shape)
+        self.norm2.build(after_1)
+        self.norm3.build(after_2)
 
     def call(self, x):
         y = ops.relu(self.norm1(x))
