@@ -168,6 +168,18 @@ class ExtendedNetwork(Network):
         return pool(norm(x), size=size) if reads_many else norm(pool(x, size=size))
 
 
+def make_network(v, options, **arguments):
+    """The paper's `Network`, or an `ExtendedNetwork` where the variant or an option asks for it.
+
+    `options` are the arguments of an `ExtendedNetwork` that the `arguments` of both leave over.
+    """
+    later = ("remat", "variable_size", "patch_dropout", "token_merging")
+    if v.is_extended or any(options[name] for name in later):
+        return ExtendedNetwork(v, **options, **arguments)
+    of_paper = {name: value for name, value in options.items() if name not in later}
+    return Network(v, **of_paper, **arguments)
+
+
 def check_options(v, options):
     """Raises a ValueError where a model of a `Variant` cannot have some arguments, by name."""
     for name in ("dropout", "attention_dropout", "stochastic_depth", "patch_dropout"):

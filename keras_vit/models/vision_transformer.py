@@ -9,9 +9,8 @@ import keras
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, known
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.extended import ExtendedNetwork, check_options
+from keras_vit.models.extended import check_options, make_network
 from keras_vit.models.record import ModelRecord, argument_names
-from keras_vit.models.vit import Network
 from keras_vit.variant import Variant
 from keras_vit.variants import get_variant
 
@@ -89,12 +88,10 @@ class VisionTransformer(Classifier):
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
-        paper_options = {
+        options = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
-        }
-        later_options = {
             "patch_dropout": patch_dropout,
             "remat": remat,
             "variable_size": bool(variable_size),
@@ -108,17 +105,16 @@ class VisionTransformer(Classifier):
             channels=channels,
             head_bias=head_bias,
             dtype_policy=dtype,
-            options=paper_options | later_options,
+            options=options,
         )
         check_options(v, record.options)
-        is_extended = v.is_extended or any(later_options.values())
-        network = (ExtendedNetwork if is_extended else Network)(
+        network = make_network(
             v,
+            record.options,
             grid=v.grid(record.image_size),
             num_classes=record.num_classes,
             head_bias=head_bias,
             dtype=record.dtype_policy,
-            **(record.options if is_extended else paper_options),
         )
         images = record.image_input(any_size=variable_size)
         super().__init__(images, network(images), record=record, name=name)
