@@ -325,7 +325,10 @@ class Results:
         for arm in self.arms:
             row = self.rows[arm, self.seeds[0]]
             names = [n for n, v in row.items() if isinstance(v, (int, float)) and n != "seed"]
-            table[arm] = {name: [round(float(v), 4) for v in self[arm, name]] for name in names}
+            table[arm] = {
+                name: [float(v) if name == "rate" else round(float(v), 4) for v in self[arm, name]]
+                for name in names
+            }
         return table
 
 
