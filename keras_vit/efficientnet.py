@@ -42,6 +42,9 @@ def EfficientNet_L2(
 
     Returns:
         A `keras.Model` of images that `keras_vit.preprocess(images, model)` made.
+
+    Raises:
+        ValueError: `weights` is the path of no file.
     """
     if weights is not None and not pathlib.Path(weights).is_file():
         raise ValueError(

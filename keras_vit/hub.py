@@ -148,7 +148,7 @@ def push_to_hub(
         The address of the repository, as text.
 
     Raises:
-        TypeError: `model` is neither.
+        TypeError: `model` is neither a `VisionTransformer` nor a `BiT`.
         ValueError: a name of no such form, an unknown format, a model that the format cannot hold,
             or a repository whose other weights would be found before these.
         PermissionError: no token, or one without the right to write there.

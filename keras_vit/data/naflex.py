@@ -41,6 +41,7 @@ def naflex_inputs(images: Any, model: Any, max_patches: int = 256) -> dict[str, 
 
     Args:
         images: as in `keras_vit.preprocess`.
+        model: the `NaFlexVisionTransformer`, for its patch size and channels.
         max_patches: the length of the sequences.
 
     Returns:

@@ -138,8 +138,8 @@ def setup(
         rules: with `"model_parallel"`, dict from the pattern of a variable's whole path to the
             mesh axis (`"model"` or `None`) of each of its axes, or `()` for not split. They come
             before `LAYOUT_RULES`, and each must match a variable.
-        timeout: seconds to wait for processes that do not come; with TensorFlow and PyTorch also
-            for one that does not answer, which JAX gives up after 40 seconds at most.
+        timeout: seconds to wait for processes that do not come (TensorFlow waits for ever) and,
+            on TensorFlow and PyTorch, for one that does not answer (JAX: at most 40 seconds).
 
     Returns:
         A `Devices`, in force until it is closed or the `with` block ends.

@@ -108,6 +108,10 @@ def calibration(
         bins: number of equally wide bins of the confidence.
         from_logits: whether `scores` are logits; `"auto"`: unless every row sums to 1.
 
+    Raises:
+        ValueError: arrays of other shapes, labels that are no class, scores that are not finite, or
+            with `from_logits=False` no probabilities.
+
     Source: Guo et al. (2017), "On Calibration of Modern Neural Networks", eq. 3 and 5; the Brier
     score as Brier (1950) defines it for several classes.
     """

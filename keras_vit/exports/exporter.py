@@ -130,8 +130,8 @@ def export(
             advice = "docs/export.md lists which backend writes which model in which format."
             if modes:
                 advice = (
-                    f"The model is quantized, to {' and '.join(modes)}, which {format!r} may not "
-                    "hold. Export it as it was before; the format's own tools quantize the file."
+                    f"The model is quantised, to {' and '.join(modes)}, which {format!r} may not "
+                    "hold. Export it as it was before; the format's own tools quantise the file."
                 )
             raise ExportError(" ".join([*refusals, advice]))
         size = sum(file.stat().st_size for file in draft.parent.rglob("*") if file.is_file())

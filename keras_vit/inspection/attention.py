@@ -99,6 +99,7 @@ def upsample(maps: ArrayLike, image_size: int | tuple[int, int]) -> np.ndarray:
     """Maps of patches as maps of pixels: (..., rows, columns) -> (..., height, width).
 
     The value of a patch stands at its centre; in between it is linear. `image_size` is in pixels.
+    Maps without rows or columns are a ValueError.
     """
     maps, (height, width) = np.asarray(maps), pair(image_size, "image_size")
     if maps.ndim < 2 or 0 in maps.shape[-2:]:
@@ -118,6 +119,9 @@ def rollout(weights: Sequence[ArrayLike], heads: str = "mean") -> np.ndarray:
     Returns:
         float64 (..., tokens, tokens): row i, whose sum is 1, holds the share of each token of the
         input in token i of the output.
+
+    Raises:
+        ValueError: no blocks, or arrays of another shape.
 
     Source: Abnar & Zuidema (2020), "Quantifying attention flow in transformers"; Fig. 6, D.8.
     """
@@ -167,7 +171,8 @@ def attention_distance(
 ) -> np.ndarray:
     """The distance between the centres of query and key patches, weighted by attention.
 
-    Learned tokens, which have no place, are left out. The mean is taken over the queries.
+    Learned tokens, which have no place, are left out. The mean is taken over the queries. An array
+    of another shape is a ValueError.
 
     Args:
         weights: (..., tokens, tokens); the last tokens are the patches.

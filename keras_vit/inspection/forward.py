@@ -186,7 +186,8 @@ class Layout(typing.NamedTuple):
 def layout_of(model: VisionTransformer, image_size: tuple[int, int] | None = None) -> Layout:
     """The `Layout` of the tokens of a `VisionTransformer`.
 
-    `image_size`, (height, width), is needed only for a model that takes images of any size.
+    `image_size`, (height, width), is needed only for a model that takes images of any size. Models
+    without patches as tokens, and those that merge tokens, are a ValueError.
     """
     model = network_of(model)
     if not hasattr(v := getattr(model, "variant", None), "learned_tokens"):

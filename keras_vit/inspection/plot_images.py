@@ -141,7 +141,7 @@ def plot_components(images: ArrayLike, components: PatchComponents, path: FilePa
 
     These are red, green and blue, each from the lowest to the highest hundredth of its values in
     all images; the background is black. `components` are the `PatchComponents` of these images,
-    three or more; `images` and `path` are as in `plot_maps`.
+    three or more, else a ValueError; `images` and `path` are as in `plot_maps`.
     """
     values = np.asarray(components.values)
     if len(images) != len(values) or values.shape[-1] < 3:
@@ -164,7 +164,8 @@ def plot_reconstructions(
     Args:
         images: (n, height, width, channels) of numbers, as the model takes them.
         reconstructions, hidden: what `MaskedAutoencoder.reconstruct` returns for these images: the
-            predicted images, and (n, height, width), true where a pixel was hidden.
+            predicted images, and (n, height, width), true where a pixel was hidden. Arrays of other
+            shapes are a ValueError.
         path: as in `plot_maps`.
     """
     images, made = (np.asarray(x, "float32") for x in (images, reconstructions))

@@ -22,7 +22,8 @@ def plot_distances(
     """Draws the distance of each head against the depth of its block (Fig. 7 right, Fig. 11).
 
     `distances` in pixels are (blocks, heads), or (blocks, images, heads) from
-    `attention_distances`, of which the mean over the images is drawn.
+    `attention_distances`, of which the mean over the images is drawn; another shape is a
+    ValueError. `path` is as in `plot_maps`.
     """
     distances = np.asarray(distances, "float64")
     if distances.ndim not in (2, 3):
@@ -57,7 +58,8 @@ def plot_position_similarity(
 ) -> Any:
     """Draws a grid of maps, one for each patch (Fig. 7 centre, Fig. 10).
 
-    `similarity` is what `position_similarity` returns, (rows, columns, rows, columns).
+    `similarity` is what `position_similarity` returns, (rows, columns, rows, columns); another
+    shape is a ValueError. `path` is as in `plot_maps`.
     """
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 4 or similarity.shape[:2] != similarity.shape[2:]:
@@ -88,6 +90,7 @@ def plot_filters(
     """Draws `FilterComponents` side by side, grey for 0, each on its own scale (Fig. 7 left).
 
     Above each stands its share of the variance. Unless channels are three, the first is drawn.
+    `components` are from `filter_components`, and `path` is as in `plot_maps`.
     """
     filters, shares = np.asarray(components.components, "float64"), components.explained
     count, height, width, channels = filters.shape
@@ -122,7 +125,11 @@ def plot_layer_similarity(
 
     Args:
         similarity: (layers, other layers) from `layer_similarity`.
+        path: as in `plot_maps`.
         names, other_names: of the layers, by default numbers; of the others, by default `names`.
+
+    Raises:
+        ValueError: an array of another shape, or other than a name for each layer.
     """
     similarity = np.asarray(similarity, "float64")
     if similarity.ndim != 2:
@@ -148,7 +155,10 @@ def plot_layer_similarity(
 def plot_token_norms(
     norms: TokenNorms, path: FilePath = None, image: int = 0, block: int = -1
 ) -> Any:
-    """Draws the `TokenNorms` of each block, and the map of one `image` and `block`."""
+    """Draws the `TokenNorms` of each block, and the map of one `image` and `block`.
+
+    `norms` are from `token_norms`, and `path` is as in `plot_maps`.
+    """
     blocks = len(norms.patches)
     figure = new_figure((9.4, 3.8))
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))

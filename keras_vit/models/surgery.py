@@ -54,7 +54,7 @@ def resize(
         A new model of the same class.
 
     Raises:
-        ValueError: the patches do not tile the image, or relative positions, which have no grid.
+        ValueError: the patches do not tile the image, or positions are 1-D relative, without grid.
     """
     model = check_model(model, whole=True)
     size = pair(model.image_size if image_size is None else image_size, "image_size")

@@ -35,7 +35,7 @@ def finetune(dataset: str, variant: str | None = None, source: str = "paper") ->
             `"oxford_flowers102"`, another name of these such as `"pets"`, or a task of VTAB-1k
             such as `"vtab/dtd"` (see `vtab`).
         variant: the model, such as `"B/16"`. It changes the resolution of the largest models
-            (paper), and dropout and learning rate (vit_jax).
+            (paper, vit_jax), and dropout and learning rate (vit_jax).
         source: whose settings: `"paper"`, Table 4; `"vit_jax"`, configs/vit.py of
             google-research/vision_transformer (no pets, flowers); `"augreg"`, its configs/augreg.py
             (a short run); `"big_vision"`, configs/transfer.py of google-research/big_vision.

@@ -61,8 +61,8 @@ def own_images(
 
     Crops keep the aspect ratio and most of an image, because nothing is known about what it shows:
     where left and right matter, as for letters, replace `train` by a `Transform` without `flip`. A
-    batch has up to 64 images, and an eighth of all at most, so that an epoch has eight updates. A
-    tenth of the updates warms up.
+    batch has 4 to 64 images, an eighth of all where that is between, so that an epoch has eight
+    updates. A tenth of the updates warms up.
 
     Of a pre-trained model it is fine-tuning after Table 4 of the paper, with the learning rate
     of VTAB, whose sets have 1,000 images: 20 epochs, but at least 100 updates and no more images

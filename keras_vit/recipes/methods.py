@@ -95,6 +95,9 @@ def mae_pretrain(variant: str = "L/16", epochs: int = 800) -> Recipe:
 def mae_finetune(variant: str = "L/16") -> Recipe:
     """Fine-tuning of a masked autoencoder's encoder on ImageNet, mean of the patches pooled.
 
+    Args:
+        variant: `"B/16"`, `"L/16"` or `"H/14"`.
+
     Raises:
         ValueError: the authors fine-tuned no such model.
     """

@@ -181,7 +181,10 @@ def augreg(
 def augreg_grid(
     variant: str = "B/16", dataset: str = "imagenet21k", epochs: int = 300
 ) -> tuple[Recipe, ...]:
-    """The 28 recipes of one model: seven augmentations, two decays, with and without dropout."""
+    """The 28 recipes of one model: seven augmentations, two decays, with and without dropout.
+
+    Arguments and errors are as in `augreg`.
+    """
     cells = itertools.product(LEVELS, (0.1, 0.03), (0.0, 0.1))
     return tuple(augreg(variant, dataset, *cell, epochs) for cell in cells)
 

@@ -24,7 +24,8 @@ def scale(
     the run; learning rate, decay and averaging stay.
 
     Args:
-        batch_size: images per update; `None` keeps it.
+        batch_size: images per update; `None` keeps it. Where the recipe's `accumulate` does not
+            divide it, the copy has `accumulate=1`.
         steps: updates in the whole run; `None` follows from `epochs`, or from as many images.
         epochs: passes through the training images, instead of `steps`.
 

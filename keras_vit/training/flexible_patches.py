@@ -21,6 +21,9 @@ class FlexiblePatches(keras.callbacks.Callback):
         patch_sizes: sizes in pixels, each with the same probability; each must divide the images.
         seed: of the draws.
         interpolation: how patches are resized, the method of `VisionTransformer.cut_into`.
+
+    Raises:
+        ValueError: no size, or in `fit` a model without `variable_size=True`.
     """
 
     def __init__(self, patch_sizes: Sequence[int], seed: int = 0, interpolation: str = "bilinear"):

@@ -51,7 +51,8 @@ def freeze(model: keras.Model, patterns: str | Sequence[str]) -> TrainableSummar
     library keeps what is frozen. Compile the model afterwards.
 
     Raises:
-        ValueError: the model is not built, or a pattern selects nothing; names the nearest.
+        ValueError: the model is not built or a `Distiller`, whose student it is that learns, or a
+            pattern selects nothing; names the nearest.
     """
     return set_frozen(model, frozen_paths(model).union(select(paths(model), patterns)))
 

@@ -183,6 +183,7 @@ class MaskedAutoencoder(MaskedImageModel):
 
         Args:
             images: (n, height, width, channels), as the encoder takes them.
+            batch_size: images in one call of the model.
 
         Returns:
             Two arrays: the predicted images, (n, height, width, channels), also where a patch was

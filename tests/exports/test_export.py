@@ -198,7 +198,7 @@ def test_a_file_computes_what_any_model_computes(tmp_path, options):
 def test_quantized_model_that_a_format_cannot_hold(tmp_path):
     model = trained()
     model.quantize("int8")
-    with pytest.raises(exports.ExportError, match=r"quantized, to int8.*Export it as it was befo"):
+    with pytest.raises(exports.ExportError, match=r"quantised, to int8.*Export it as it was befo"):
         exports.export(model, tmp_path / "model.tflite")
     assert not list(tmp_path.iterdir())
 

@@ -69,6 +69,9 @@ class RotaryPosition(Layer):
         head_width: D_h; a multiple of 4.
         grid: (rows, columns) of patches, where these do not tell it.
         learned_tokens: number of tokens before those of the patches.
+
+    Raises:
+        ValueError: 4 does not divide `head_width`.
     """
 
     def __init__(self, kind, num_heads, head_width, grid, learned_tokens=0, **kwargs):
