@@ -8,6 +8,7 @@ import threading
 import keras
 import numpy as np
 
+from keras_vit.checks import to_array
 from keras_vit.heads import heads_of
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.transformer_block import TransformerBlock
@@ -50,18 +51,19 @@ def check_model(model, whole=False):
 
     Raises:
         TypeError: the model has none.
-        ValueError: the model has several; or, if `whole`, further layers with weights.
+        ValueError: the model has several; or, if `whole`, there is more to it than its network.
     """
     inside = backbones(model) if isinstance(model, keras.Model) else {}
     if any(isinstance(each, tuple(MODELS.values())) for each in inside.values()):
         network = backbone(model)
-        if whole and (others := outside(model)):
-            heads = ", ".join(map(repr, heads_of(model)))
+        if whole and not is_whole(model, network):
+            others, heads = [v.path for v in outside(model)], ", ".join(map(repr, heads_of(model)))
+            more = f"weights {brief(others)}" if others else "changes of images or outputs"
             owner = f" of a model with the heads {heads}" if heads else ""
             raise ValueError(
                 f"What stands around the {type(network).__name__} in {model.name!r} has no place "
-                f"here. Received: further weights {brief([v.path for v in others])}{owner}; give "
-                "the network alone, keras_vit.backbone(model), or keep all with model.save(path)."
+                f"here. Received: further {more}{owner}; give the network alone, "
+                "keras_vit.backbone(model), or keep all with model.save(path)."
             )
         return network
     raise TypeError(
@@ -176,6 +178,24 @@ def outside(model):
     return [v for v in model.variables if id(v) not in inner and "seed_generator" not in v.path]
 
 
+def is_whole(model, network):
+    """Whether a model hands images to its network, and that one's outputs on, as they are."""
+    if model is network or outside(model):
+        return model is network
+    image, shape = _random_image(model, network), [side or 1 for side in network.output_shape]
+    # In place of the network's: negative ones, which no usual activation leaves as they are.
+    outputs = -np.random.default_rng(1).integers(1, 9, shape).astype("float32")
+    is_view = network.inputs[0] in getattr(model, "inputs", ())
+    last = network.outputs[0]._keras_history.operation if is_view else network
+    try:
+        with replaced({last: lambda *args, **kwargs: keras.ops.convert_to_tensor(outputs)}):
+            (given,) = keras.tree.flatten(model(image, training=False))
+        pairs = (entering(model, network, image), image), (to_array(given), outputs)
+        return all(a.shape == b.shape and np.allclose(a, b, atol=1e-2) for a, b in pairs)
+    except Exception:  # of other inputs or outputs, or of the user's code
+        return False
+
+
 class _Reached(BaseException):
     """Ends a call of a model as soon as it has come to a layer."""
 
@@ -244,6 +264,13 @@ def owner_of_images(model):
         return model
 
 
+def _random_image(model, network):
+    """One that a model with this network in it takes."""
+    of_network = (*network.image_size, network.channels)
+    size = [side or its for side, its in zip(image_shape_of(model), of_network)]
+    return np.random.default_rng(0).uniform(-1, 1, (1, *size)).astype("float32")
+
+
 def network_of_images(model, required=True):
     """The network inside of a model that says how images are prepared, or `None`.
 
@@ -260,9 +287,7 @@ def network_of_images(model, required=True):
     if len(wanted) > 1:
         text = "; ".join(f"{place}: {each.preprocessing}" for place, each in networks.items())
         raise ValueError(f"{model.name!r} has networks of different images: {text}. {advice}")
-    of_first = (*first.image_size, first.channels)
-    size = [side or of_network for side, of_network in zip(image_shape_of(model), of_first)]
-    image = np.random.default_rng(0).uniform(-1, 1, (1, *size)).astype("float32")
+    image = _random_image(model, first)
     for place, each in networks.items():
         x = entering(model, each, image)
         if x.shape != image.shape or not np.allclose(x, image, atol=1e-2):

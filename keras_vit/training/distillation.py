@@ -129,6 +129,15 @@ class Distiller(Trainer, keras.Model):
         """Variables that training leaves as they are; they are no part of a checkpoint."""
         return self.teacher.variables
 
+    @keras.Model.trainable.setter
+    def trainable(self, value):
+        keras.Model.trainable.fset(self, value)
+        self.teacher.trainable = False
+
+    def quantize(self, *args, **kwargs):
+        text = "A teacher stays as it is. Received: {!r}; quantize its student, distiller.student."
+        raise ValueError(text.format(self.name))
+
     @property
     def input_shape(self):
         return self.student.input_shape

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_vit.checks import positive_int
 from keras_vit.models.backbone import backbones, outside
-from keras_vit.models.record import came_with_weights, records_in
+from keras_vit.models.record import CAME_WITH_WEIGHTS, came_with_weights, records_in
 from keras_vit.training.freeze import (
     TrainableSummary,
     frozen_paths,
@@ -121,7 +121,9 @@ def merge_lora(model: Model) -> Model:
     adapted = adapted_layers(model, required=True)
     merged = type(model).from_config(_without_lora(model.get_config()))
     set_frozen(merged, ())
-    merged.load_report = getattr(model, "load_report", None)
+    for name in ("load_report", "loss", "preprocessing", *CAME_WITH_WEIGHTS):
+        if name in vars(model):  # by which its images are prepared and its outputs are read
+            setattr(merged, name, getattr(model, name))
     values, twins = paths(model), layer_paths(merged)
     for path, variable in paths(merged).items():
         variable.assign(ops.copy(values[path]))  # JAX lets `predict` of one use up what both hold

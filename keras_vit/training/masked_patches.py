@@ -92,7 +92,7 @@ class MaskedPatchModel(MaskedImageModel):
         return (black[0], white[0]) if len({*black}) == len({*white}) == 1 else (black, white)
 
     def get_config(self):
-        return {**super().get_config(), "value_range": self.value_range}
+        return {**super().get_config(), "value_range": self._value_range}
 
     def call(self, images, training=False):
         images, encoder = self.encoder.check_images(images), self.patch_encoder

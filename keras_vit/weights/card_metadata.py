@@ -10,7 +10,7 @@ import keras
 
 from keras_vit.ends import known_of_end
 from keras_vit.heads import heads_of
-from keras_vit.models.backbone import check_model, outside
+from keras_vit.models.backbone import check_model, is_whole, outside
 from keras_vit.models.bit import BiT
 from keras_vit.models.changed_layers import changed_layers
 from keras_vit.outputs import reading_of
@@ -166,7 +166,7 @@ class Facts:
         if isinstance(self.limits, str):
             raise ValueError(f"limits must be a sequence of sentences. Received: {self.limits!r}.")
         self.network = check_model(self.model, whole=self.format is not None)
-        if self.format is not None or not (heads_of(self.model) or outside(self.model)):
+        if is_whole(self.model, self.network):
             self.model = self.network
         self.class_name = "BiT" if isinstance(self.network, BiT) else "VisionTransformer"
         self.source = Source(self.model, self.network, self.recipe)

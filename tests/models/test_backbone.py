@@ -207,6 +207,24 @@ def test_weights_go_into_the_network_and_out_of_it(tmp_path):
     assert_close(again(images()), source(images()), 1e-5)
 
 
+@pytest.mark.any_backend
+def test_what_changes_images_or_outputs_has_no_place_in_the_network(tmp_path):
+    layers, vit = keras.layers, tiny_vit()
+    for model in (
+        keras.Sequential([layers.Rescaling(2.0), vit]),
+        keras.Sequential([vit, layers.Activation("sigmoid")]),
+        keras.Model(vit.input, layers.ReLU()(vit.output)),
+    ):
+        words = r"further changes of images or outputs; .*backbone\(model\)"
+        refuses(words, keras_vit.merge_tokens, model, 1)
+        refuses(words, keras_vit.save_weights, model, tmp_path / "vit.npz")
+    for model in (
+        keras.Sequential([layers.RandomFlip(), vit, layers.Dropout(0.5)]),
+        keras.Model(vit.input, vit.output),
+    ):
+        assert keras_vit.resize(model, image_size=32).grid == (4, 4)
+
+
 def test_a_model_that_was_looked_into_is_freed():
     model = around(tiny_vit(), "pool")
     inspection.attention_weights(model, images())

@@ -264,6 +264,9 @@ def test_what_cannot_be():
     for change in (training.freeze, training.unfreeze):
         refuses("A teacher learns nothing.*pass its student", change, bit, "*")
     refuses("A teacher learns nothing.*pass its student", training.enable_lora, bit, 2)
+    refuses("A teacher stays as it is.*its student", bit.quantize, "int8")
+    bit.trainable = True
+    assert bit.student.trainable_variables and not bit.teacher.trainable_variables
 
 
 def test_a_distiller_predicts_as_its_student_which_takes_names_of_the_teacher():

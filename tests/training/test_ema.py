@@ -116,3 +116,17 @@ def test_there_may_be_no_averages_yet_or_none_at_all():
         np.testing.assert_array_equal(weights(model)[0], before[0])
     model = compiled(use_ema=False)
     refuses(r"use_ema=True\), or with a recipe that has ema", fit, model, [EvaluateAverages()])
+
+
+def test_what_is_frozen_later_has_its_averages_too():
+    model = compiled()
+    fit(model, [])
+    own = model.get_weights()
+    with averaged_weights(model):
+        averages = model.get_weights()
+    assert all(np.any(a != w) for a, w in zip(averages, own))
+    for part in (model.layers[0], model):
+        part.trainable = False
+        with averaged_weights(model):
+            assert_same(model.get_weights(), averages)
+        assert_same(model.get_weights(), own)

@@ -1,11 +1,15 @@
 """Low-rank adaptation of a whole model."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 
 import keras_vit
 from keras_vit import training
+from keras_vit.exports.exporter import prepared
+from keras_vit.exports.graph import served
 from keras_vit.training.freeze import paths
 from keras_vit.training.lora import adapted_layers
 from tests.support import (
@@ -183,6 +187,23 @@ def test_a_model_of_the_user_s_with_the_moving_averages_of_a_head(tmp_path):
     opened = keras.saving.load_model(tmp_path / "model.keras", compile=False)
     assert not adapted_layers(opened)
     assert_close(opened(images()), model(images()), 1e-5)
+
+
+def test_a_merged_model_of_the_user_s_is_read_as_before():
+    model = user_model()
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+    model.preprocessing = keras_vit.Preprocessing(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    model.class_names = ("a", "b", "c")
+    training.enable_lora(model, 1)
+    x = np.full((1, 16, 16, 3), 9, "uint8")
+    before, merged = keras_vit.predict(model, x), training.merge_lora(model)
+    after = [each for image in keras_vit.predict(merged, x) for each in image]
+    assert [each.label for each in after] == [each.label for image in before for each in image]
+    for each, other in zip(after, before[0]):
+        assert each.probability == pytest.approx(other.probability, abs=1e-5)
+    texts = served(prepared(model), True).texts
+    assert (texts["reading"], json.loads(texts["class_names"])) == ("sigmoid", ["a", "b", "c"])
+    assert json.loads(texts["preprocessing"])["mean"] == [0.1, 0.2, 0.3]
 
 
 def test_wrong_calls_leave_the_model_as_it_is(tmp_path):

@@ -151,6 +151,9 @@ def test_a_saved_model_goes_on(tmp_path):
     assert loaded.evaluate(images(), verbose=0) == model.evaluate(images(), verbose=0)
     loaded.fit(images(), verbose=0)
     assert int(loaded.optimizer.iterations) == 2
+    copy = training.MaskedPatchModel.from_config(masked().get_config())
+    copy.encoder.preprocessing = keras_vit.Preprocessing(mean=(0.2,) * 3, std=(0.1,) * 3)
+    assert copy.value_range == pytest.approx((-2, 8)), "that of the images of its own training"
 
 
 def test_encoders_and_arguments_that_cannot_be():
