@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sized
 
 import numpy as np
@@ -231,3 +232,25 @@ def to_array(tensor):
             f"{tensor!r:.80}."
         ) from error
     return array.astype("float32") if array.dtype.name in ("bfloat16", "float16") else array
+
+
+def warn_of_parts(train, held_out=None):
+    """Warns of a pipeline that is made for the other purpose, and of images that both have.
+
+    Images of `train` are trained on, and those of `held_out` are for validation or a test; either
+    may be data of another kind.
+    """
+    held_out = None if held_out is train else held_out
+    of_held_out = "augmented, mixed and not all there"
+    purposes = (train, True, "in order and as they are"), (held_out, False, of_held_out)
+    for data, training, what in purposes:
+        if getattr(data, "training", training) is not training:
+            text = f"Images of this pipeline are {what}; make it with training={training}"
+            warnings.warn(f"{text}. Received: {data!r}", stacklevel=3)
+    if hasattr(train, "overlaps") and train.overlaps(held_out):
+        warnings.warn(
+            "Images for validation or a test should not be trained on. Received: some images in "
+            f"both {train!r} and {held_out!r}; take slices that stay apart, such as 'train[:80%]' "
+            "and 'train[80%:]'.",
+            stacklevel=3,
+        )

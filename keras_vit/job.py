@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit import data, distribution, evaluation, recipes, results, training
 from keras_vit.builders import build, builder_name, name_of
+from keras_vit.checks import warn_of_parts
 from keras_vit.data import units
 from keras_vit.heads import check_one_head, map_heads
 from keras_vit.models import VisionTransformer
@@ -171,10 +172,13 @@ class Job:
         devices, recipe = distribution.current(), self.recipe
         test = self.load_test()
         validation, label_units = self.load_validation(train, test), units.units_of(train)
+        if validation is not test:  # which `fit` looks at
+            warn_of_parts(train, test)
         if devices.writes:
             print(header(self, model, train, test))
-        if label_units is not None:
-            print(units.units_told(label_units))
+        told = None if label_units is None else units.units_told(label_units)
+        if told:
+            print(told)
         model.preprocessing = train.preprocessing
         with devices.scope():
             units.turn_head(model, label_units, back=True)
@@ -202,7 +206,7 @@ class Job:
             return None
         if history is None:
             return results.conclude(self, test, results.outcome_of_ended(self.output))
-        outcome = results.outcome_of(recipe, history, seconds, train, validation, test)
+        outcome = results.outcome_of(recipe, history, seconds, train, validation, test, told)
         finished = model if self.lora is None else training.merge_lora(model)
         units.turn_head(finished, label_units)
         results.save(self, finished, outcome)
@@ -216,14 +220,17 @@ class Job:
             raise ValueError(f"There is no finished run in {output!r}: {settings.name} is missing.")
         fields = json.loads(settings.read_text())
         fields.pop("training", None)  # its outcome
-        return cls(**{**fields, "recipe": recipes.Recipe.from_dict(fields["recipe"])})
+        recipe = recipes.Recipe.from_dict(fields["recipe"])
+        return cls(**{**fields, "recipe": recipe, "output": str(output)})  # it may have been moved
 
     def evaluate(self, model=None, test=None):
         """Tests a model, by default the saved one, and prints and saves the report."""
         output = pathlib.Path(self.output)
         if model is None:
             model = keras.saving.load_model(output / "model.keras", compile=False)
-        report = evaluation.evaluate(model, test or self.load_test())
+        test = test or self.load_test()
+        results.compare_test(output, test.source, test.rows)
+        report = evaluation.evaluate(model, test)
         print(report)
         report.save(output / "evaluation.json")
         return report

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import warnings
 
 import keras
 
@@ -17,8 +18,11 @@ FIGURES = ("evaluation.json", "metrics.json")
 FILES = ("model.keras", "settings.json", "predictions.png", "README.md", *FIGURES)
 
 
-def outcome_of(recipe, history, seconds, train, validation, test):
-    """Epochs, the best of them, and how many images were read and how many could not be: a dict."""
+def outcome_of(recipe, history, seconds, train, validation, test, units=None):
+    """Epochs, the best of them, and how many images were read and how many could not be: a dict.
+
+    `units` tells those of the figures of training, where they are not those of the labels.
+    """
     skipped = {"training": len(train.skipped)}
     if validation is not test:
         skipped["validation"] = len(validation.skipped)
@@ -28,8 +32,28 @@ def outcome_of(recipe, history, seconds, train, validation, test):
         value = history[recipe.monitor][history["epoch"].index(best)]
         outcome |= {"best_epoch": best + 1, f"best_{recipe.monitor}": value}
         outcome |= {"chosen_on": "test" if validation is test else "validation"}
+    outcome |= {"units": units} if units else {}
+    outcome["test_digest"] = test.source.digest(test.rows)
     outcome["training_images"] = train.num_examples - len(train.skipped)
     return outcome | {"seconds_training": round(seconds, 1), "skipped": skipped}
+
+
+def compare_test(output, source, rows):
+    """Warns if a finished run in `output` was tested on other images than these rows of a source.
+
+    A folder without parts is split by its files: with some more or fewer, images that the run has
+    trained on are among those to test on.
+    """
+    settings = pathlib.Path(output) / "settings.json"
+    fields = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
+    now = source.digest(rows)
+    if (fields.get("training") or {}).get("test_digest", now) != now:
+        warnings.warn(
+            f"These images are not those that the run in {output} was tested on, and it may have "
+            f"trained on some of them. Received: {len(rows)} images of {source.name}, where files "
+            "or labels have changed; put images to test on into a folder of their own.",
+            stacklevel=3,
+        )
 
 
 def outcome_of_ended(output):
@@ -77,7 +101,7 @@ def conclude(job, test, outcome, trained=None):
     skipped = {**outcome["skipped"], "test": report.skipped}
     return {
         **{f"test_{name}": value for name, value in report.to_dict()["figures"].items()},
-        **{name: value for name, value in outcome.items() if name != "skipped"},
+        **{n: value for n, value in outcome.items() if n not in ("skipped", "test_digest")},
         "parameters": saved.count_params(),
         "test_images": report.examples,
         "skipped_images": sum(skipped.values()),

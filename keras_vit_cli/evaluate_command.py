@@ -4,7 +4,7 @@ import json
 import os
 
 from keras_vit_cli.arguments import ARGUMENTS, count, seed, several
-from keras_vit_cli.models import in_the_package, open_model, settings_of_run, use_precision
+from keras_vit_cli.models import file_of, in_the_package, open_model, settings_of_run, use_precision
 from keras_vit_cli.output import print_json, unreadable
 
 
@@ -26,13 +26,14 @@ def run_evaluate(args):
 
     keras-vit evaluate output digits
     """
-    from keras_vit import evaluation
+    from keras_vit import evaluation, results
     from keras_vit.data.load import open_source
     from keras_vit.heads import heads_of
     from keras_vit.outputs import PROBLEMS, reading_of
 
     # Sums of floats depend on the batch: as in its run, a model has the run's figures.
-    recipe = settings_of_run(args.model).get("recipe") or {"batch_size": 64, "accumulate": 1}
+    settings = settings_of_run(args.model)
+    recipe = settings.get("recipe") or {"batch_size": 64, "accumulate": 1}
     use_precision(recipe.get("precision"))
     size = args.batch_size or recipe["batch_size"] // recipe["accumulate"]
     if args.data is None:
@@ -43,8 +44,15 @@ def run_evaluate(args):
         problems = {reading: problem for problem, reading in PROBLEMS.items()}
         args.problem = {head: problems[reading_of(one).name] for head, one in heads.items()}
     source = open_source(args.data, args.data_dir, args.labels, args.problem)
-    rows = source.rows(args.split or "test")
-    top = args.top
+    split, top = args.split or "test", args.top
+    if source.name == recipe.get("dataset"):  # parts are those that the run had
+        own = {part: recipe.get(f"{part}_split") for part in ("test", "validation")}
+        of_run = settings["test_split"] or recipe["test_split"]
+        split, of_run = (source.with_own_parts(each, own) for each in (split, of_run))
+        if split == of_run:
+            folder = os.path.dirname(file_of(args.model))
+            results.compare_test(folder, source, source.rows(split))
+    rows = source.rows(split)
     if isinstance(source.problem, dict):
         if set(source.problem) != set(heads):
             raise ValueError(

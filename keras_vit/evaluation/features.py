@@ -6,15 +6,13 @@ import io
 import itertools
 import os
 import pathlib
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int, to_array
-from keras_vit.data.input_pipeline import Pipeline
+from keras_vit.checks import positive_int, to_array, warn_of_parts
 from keras_vit.data.preprocess import (
     input_of,
     list_images,
@@ -125,9 +123,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
         raise TypeError(f"model must be a Keras model. Received: {type(model).__name__}.")
     owner = owner_of_images(model)
     compare_images(model, data, owner=owner)
-    if isinstance(data, Pipeline) and data.training:
-        text = "augmented, mixed and not all there; make the pipeline with training=False"
-        warnings.warn(f"Images of a training pipeline are {text}. Received: {data!r}", stacklevel=3)
+    warn_of_parts(None, data)
     heads = heads_of(model)
     batches, total = _batches(data, positive_int(batch_size, "batch_size"), model, heads)
     if steps is not None:

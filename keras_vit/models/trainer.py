@@ -9,6 +9,7 @@ import warnings
 
 import keras
 
+from keras_vit.checks import warn_of_parts
 from keras_vit.class_names import check_class_weight, check_classes, check_labels, check_outputs
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
@@ -93,17 +94,6 @@ def compare_images(model, data, training=False, owner=None):
         trained.preprocessing = given
 
 
-def warn_of_overlap(data, validation):
-    """Warns if a pipeline for validation has images of the one for training."""
-    if validation is not data and hasattr(data, "overlaps") and data.overlaps(validation):
-        warnings.warn(
-            "Images for validation should not be trained on. Received: some images in both "
-            f"{data!r} and {validation!r}; take slices that stay apart, such as 'train[:80%]' and "
-            "'train[80%:]'.",
-            stacklevel=3,
-        )
-
-
 class Trainer:
     """Keras's `fit`, `evaluate` and `predict` for a model of images with a `preprocessing`.
 
@@ -115,7 +105,7 @@ class Trainer:
     def fit(self, x=None, y=None, *args, **kwargs):
         check_problem(self, getattr(x, "problem", None))
         check_classes(self, x, kwargs.get("validation_data"))
-        warn_of_overlap(x, kwargs.get("validation_data"))
+        warn_of_parts(x, kwargs.get("validation_data"))
         check_outputs(self, x)
         check_class_weight(self, kwargs.get("class_weight"))
         compare_images(self, x, training=True)

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 
 from keras_vit import distribution
-from keras_vit.checks import positive_int
+from keras_vit.checks import positive_int, warn_of_parts
 from keras_vit.class_names import check_classes
 from keras_vit.models.backbone import owner_of_images
-from keras_vit.models.trainer import compare_images, one_look, warn_of_overlap
+from keras_vit.models.trainer import compare_images, one_look
 from keras_vit.outputs import check_problem
 from keras_vit.training.best import BestWeights
 from keras_vit.training.checkpoint import SaveEvery, inner_optimizer
@@ -94,7 +94,7 @@ def fit(
         raise ValueError(f"Give epochs or steps. Received: epochs={epochs!r}, steps={steps!r}.")
     check_problem(model, getattr(data, "problem", None))
     check_classes(model, data, validation)
-    warn_of_overlap(data, validation)
+    warn_of_parts(data, validation)
     compare_images(model, data, training=True, owner=owner_of_images(model))
     optimizer = inner_optimizer(model)
     if optimizer.use_ema:

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_vit.checks import positive_float, positive_int
+from keras_vit.checks import positive_float, positive_int, warn_of_parts
 from keras_vit.text import table
 from keras_vit.workarounds import set_random_seed
 from keras_vit.writing import output_place, write_text
@@ -91,6 +91,8 @@ def sweep(
         recipe = recipe.replace(early_stopping=patience, keep_best=f"val_{monitor}")
     if recipe.keep_best or recipe.early_stopping:
         options["validation_data"] = validation
+    else:  # which `fit` looks at otherwise
+        warn_of_parts(train, validation)
     given = [*options.pop("callbacks", ()), keras.callbacks.TerminateOnNaN()]
     initial, trials = None, []
     for rate in rates:

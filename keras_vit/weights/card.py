@@ -25,7 +25,7 @@ PAPERS = {
 ALWAYS = ("width", "depth", "num_heads", "mlp_dim", "patch_size", "pool", "position", "blocks")
 MOST_NAMES = 20  # of classes that a card lists
 # What a card has of `settings.json` and of its field `training`, which `keras_vit.results` writes.
-RUN = "training_images skipped freeze lora teacher epochs best_epoch chosen_on".split()
+RUN = "training_images skipped freeze lora teacher epochs best_epoch chosen_on units".split()
 
 
 def make_card(model, file, **given):
