@@ -170,7 +170,7 @@ class Unit(Part):
         self.norm3 = self.group_norm("norm3", gamma=self.last_gamma)
 
     def build_convolutions(self, input_shape):
-        """The shapes after each of the three, which it builds with that of the shortcut."""
+        """Builds the convolutions; returns the shapes after those that are not the shortcut."""
         shapes = [input_shape]
         for conv in (self.conv1, self.conv2, self.conv3):
             conv.build(shapes[-1])

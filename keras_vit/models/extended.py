@@ -169,9 +169,9 @@ class ExtendedNetwork(Network):
 
 
 def make_network(v, options, **arguments):
-    """The paper's `Network`, or an `ExtendedNetwork` where the variant or an option asks for it.
+    """The paper's `Network`, or an `ExtendedNetwork` where the variant or an option asks for one.
 
-    `options` are the arguments of an `ExtendedNetwork` that the `arguments` of both leave over.
+    `options` are rates of dropout, and what an `ExtendedNetwork` takes beside the paper's one.
     """
     later = ("remat", "variable_size", "patch_dropout", "token_merging")
     if v.is_extended or any(options[name] for name in later):

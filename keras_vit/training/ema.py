@@ -62,7 +62,7 @@ def return_weights(model: keras.Model) -> None:
     if getattr(optimizer, "replaced_weights", None) is None:
         return
     sync(model)  # an interrupted evaluation still holds the variables
-    for variable, value in zip(optimizer.averaged, optimizer.replaced_weights):
+    for variable, value in zip(optimizer.averaged_variables, optimizer.replaced_weights):
         variable.assign(value)
     optimizer.replaced_weights = None
 
@@ -82,8 +82,9 @@ def _lend_averages(model):
     optimizer = _averaging_optimizer(model)
     if not optimizer.built or int(ops.convert_to_numpy(optimizer.updates)) == 0:
         return
+    variables = optimizer.averaged_variables
     if getattr(optimizer, "replaced_weights", None) is None:
-        optimizer.replaced_weights = tuple(np.array(to_numpy(v)) for v in optimizer.averaged)
-    for variable, average in zip(optimizer.averaged, optimizer.averages):
+        optimizer.replaced_weights = tuple(np.array(to_numpy(v)) for v in variables)
+    for variable, average in zip(variables, optimizer.averages):
         # A copy: on JAX the two would share their memory, which the next step gives away.
         variable.assign(np.array(to_numpy(average)))
