@@ -62,7 +62,7 @@ def return_weights(model: keras.Model) -> None:
     if getattr(optimizer, "replaced_weights", None) is None:
         return
     sync(model)  # an interrupted evaluation still holds the variables
-    for variable, value in zip(optimizer.averaged_variables, optimizer.replaced_weights):
+    for variable, value in zip(_averaged(optimizer), optimizer.replaced_weights):
         variable.assign(value)
     optimizer.replaced_weights = None
 
@@ -78,11 +78,17 @@ def _averaging_optimizer(model):
     return optimizer
 
 
+def _averaged(optimizer):
+    """The variables that the averages are of, also those that were frozen since."""
+    # Keras would take a list of our own, as an attribute, for variables of the optimizer.
+    return optimizer._trainable_variables
+
+
 def _lend_averages(model):
     optimizer = _averaging_optimizer(model)
     if not optimizer.built or int(ops.convert_to_numpy(optimizer.updates)) == 0:
         return
-    variables = optimizer.averaged_variables
+    variables = _averaged(optimizer)
     if getattr(optimizer, "replaced_weights", None) is None:
         optimizer.replaced_weights = tuple(np.array(to_numpy(v)) for v in variables)
     for variable, average in zip(variables, optimizer.averages):

@@ -86,8 +86,8 @@ class DecoupledOptimizer(KerasOptimizer):
         super().build(variables)
         self.decays = [self.weight_decay * (p.split("/")[-1] in self.decayed) for p in paths]
         self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
-        self.averaged_variables = list(variables) if self.keeps_averages else []
-        self.averages = self.add_optimizer_variables(self.averaged_variables, "average")
+        averaged = variables if self.keeps_averages else ()
+        self.averages = self.add_optimizer_variables(averaged, "average")
         options = {"dtype": "float32", "aggregation": "only_first_replica"}
         self.gradient_norm = self.add_variable((), name="gradient_norm", **options)
 
