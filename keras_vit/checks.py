@@ -234,6 +234,12 @@ def to_array(tensor):
     return array.astype("float32") if array.dtype.name in ("bfloat16", "float16") else array
 
 
+def are_alike(tensor, expected):
+    """Whether a tensor has the shape of an array and, within a hundredth, its values."""
+    array = to_array(tensor)
+    return array.shape == expected.shape and np.allclose(array, expected, atol=1e-2)
+
+
 def warn_of_parts(train, held_out=None):
     """Warns of a pipeline that is made for the other purpose, and of images that both have.
 

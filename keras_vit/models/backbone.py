@@ -8,7 +8,7 @@ import threading
 import keras
 import numpy as np
 
-from keras_vit.checks import to_array
+from keras_vit.checks import are_alike
 from keras_vit.heads import heads_of
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.transformer_block import TransformerBlock
@@ -190,8 +190,7 @@ def is_whole(model, network):
     try:
         with replaced({last: lambda *args, **kwargs: keras.ops.convert_to_tensor(outputs)}):
             (given,) = keras.tree.flatten(model(image, training=False))
-        pairs = (entering(model, network, image), image), (to_array(given), outputs)
-        return all(a.shape == b.shape and np.allclose(a, b, atol=1e-2) for a, b in pairs)
+        return are_alike(entering(model, network, image), image) and are_alike(given, outputs)
     except Exception:  # of other inputs or outputs, or of the user's code
         return False
 
@@ -289,8 +288,7 @@ def network_of_images(model, required=True):
         raise ValueError(f"{model.name!r} has networks of different images: {text}. {advice}")
     image = _random_image(model, first)
     for place, each in networks.items():
-        x = entering(model, each, image)
-        if x.shape != image.shape or not np.allclose(x, image, atol=1e-2):
+        if not are_alike(entering(model, each, image), image):
             if not required:
                 return None
             raise ValueError(

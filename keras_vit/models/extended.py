@@ -173,11 +173,10 @@ def make_network(v, options, **arguments):
 
     `options` are rates of dropout, and what an `ExtendedNetwork` takes beside the paper's one.
     """
-    later = ("remat", "variable_size", "patch_dropout", "token_merging")
-    if v.is_extended or any(options[name] for name in later):
+    of_paper = {field.name for field in dataclasses.fields(Network)} & options.keys()
+    if v.is_extended or any(options[name] for name in options.keys() - of_paper):
         return ExtendedNetwork(v, **options, **arguments)
-    of_paper = {name: value for name, value in options.items() if name not in later}
-    return Network(v, **of_paper, **arguments)
+    return Network(v, **{name: options[name] for name in of_paper}, **arguments)
 
 
 def check_options(v, options):
