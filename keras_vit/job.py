@@ -11,6 +11,7 @@ import numpy as np
 from keras_vit import data, distribution, evaluation, recipes, results, training
 from keras_vit.builders import build, builder_name, name_of
 from keras_vit.checks import warn_of_parts
+from keras_vit.class_names import class_map
 from keras_vit.data import units
 from keras_vit.heads import check_one_head, map_heads
 from keras_vit.models import VisionTransformer
@@ -117,6 +118,8 @@ class Job:
         if has_heads:
             model = add_heads(model, train.num_classes, self.recipe.head_bias)
             model.reading = {head: PROBLEMS[each] for head, each in train.problem.items()}
+        elif self.weights:
+            _fit_head(model, train.class_names, self.recipe.head_bias)
         model.class_names = map_heads(lambda names: names and tuple(names), train.class_names)
         if self.lora is not None:
             print(training.enable_lora(model, self.lora))
@@ -234,3 +237,23 @@ class Job:
         print(report)
         report.save(output / "evaluation.json")
         return report
+
+
+def _fit_head(model, names, bias):
+    """Lets a head that came with weights begin as the classes of these names.
+
+    Those that it knows by name are put in this order; a head of other classes begins fresh.
+    """
+    known = list(map(str, model.class_names or names or ()))
+    names = list(map(str, names or known))
+    if names == known or len(names) != model.num_classes:
+        return
+    is_known = sorted(names) == sorted(known)
+    numbers = class_map("single_label", known, names, (len(known),)) if is_known else None
+    for layer in model.layers:
+        if layer.name in ("head", "head_distillation"):
+            kernel, offset = layer.get_weights()
+            fresh = np.zeros_like(kernel), np.full_like(offset, bias)
+            layer.set_weights([kernel[:, numbers], offset[numbers]] if is_known else fresh)
+    fate = "its classes in the order of the data's" if is_known else "fresh, as its classes differ"
+    model.load_report = dataclasses.replace(model.load_report, head=fate)

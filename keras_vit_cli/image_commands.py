@@ -86,11 +86,12 @@ def _print_table(files, predicted, readable, of_values):
 def _rows(file, predictions, head):
     of_image = {"image": file} if head is None else {"image": file, "head": head}
     for rank, one in enumerate(predictions, 1):
+        # Nine digits hold a float32 number.
         if hasattr(one, "value"):
-            columns, values = OF_VALUES, (one.label, one.index, float(f"{one.value:.6g}"))
+            columns, values = OF_VALUES, (one.label, one.index, float(f"{one.value:.9g}"))
         else:
             columns = COLUMNS
-            values = (rank, one.label, one.index, round(one.probability, 6))
+            values = (rank, one.label, one.index, float(f"{one.probability:.9g}"))
         yield of_image | dict(zip(columns[1:], values))
 
 

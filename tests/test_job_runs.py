@@ -1,5 +1,6 @@
 """Runs of the command line on a folder of photographs: what they leave, and say again later."""
 
+import ast
 import collections
 import json
 import os
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import keras_vit
+from keras_vit import recipes
 from keras_vit.job import Job
 from keras_vit_cli import main
 from tests.support import killed_after, precision, slow_unless_torch
@@ -190,3 +193,22 @@ def test_figures_in_float64(photos, capsys, tmp_path):
         finally:
             keras.config.set_floatx(floatx[0])
     assert figures(capsys.readouterr().out) == figures(report)
+
+
+@pytest.mark.parametrize("names", [("dog", "cat"), ("bird", "fish")])
+def test_a_head_that_came_with_weights_begins_as_the_classes_of_the_data(photos, names, capsys):
+    model = keras_vit.VisionTransformer(image_size=16, num_classes=2, **ast.literal_eval(TINY))
+    values = [
+        np.random.default_rng(0).normal(size=w.shape) for w in model.get_layer("head").weights
+    ]
+    model.get_layer("head").set_weights(values)
+    model.class_names = names
+    keras_vit.save_weights(model, "own.safetensors")
+    recipe = recipes.get("own_images").scale(steps=1, batch_size=4).replace(image_size=16)
+    job = Job(recipe, "run", dataset=photos, weights="own.safetensors")
+    built = job.build(job.load_train())
+    assert built.class_names == ("cat", "dog")
+    is_known = names == ("dog", "cat")
+    for got, value in zip(built.get_layer("head").get_weights(), values):
+        np.testing.assert_allclose(got, value[..., ::-1] if is_known else 0 * value, atol=1e-6)
+    assert ("order of the data" if is_known else "fresh") in built.load_report.head

@@ -88,11 +88,12 @@ def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) 
         ValueError: a model of tokens or with a head, fewer than two heads, or a name that a layer
             cannot have or that the network has already.
     """
-    if len(network.output_shape) != 2 or getattr(network, "num_classes", 0):
+    shape = getattr(network, "output_shape", ())  # of models without a graph Keras knows none
+    if len(shape) != 2 or getattr(network, "num_classes", 0):
         raise ValueError(
             "Heads are added to features of shape (batch, width): build the network with "
             f"num_classes=0, and with a pool. Received: {network.name!r}, whose output has the "
-            f"shape {network.output_shape}, num_classes={getattr(network, 'num_classes', None)}."
+            f"shape {shape or 'unknown'}, num_classes={getattr(network, 'num_classes', None)}."
         )
     if len(outputs) < 2:
         raise ValueError(

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ from keras_vit.weights.save import write_npz
 Model = TypeVar("Model", bound=keras.Model)
 
 _DENSE = (keras.layers.Dense, keras.layers.EinsumDense)
-_RANKS, _RECORDS = "lora", "records"  # the entries of an adapter file that are no variables
+_RANKS, _RECORDS, _BASE = "lora", "records", "base"  # entries of a file that are no variables
 # What each network says of its images and outputs.
 _RECORDED = ("preprocessing", "reading", "class_names", "label_set")
 
@@ -152,8 +153,9 @@ def _without_lora(config):
 def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     """Writes what LoRA adds to a model, and all else that is trained, to a small npz file.
 
-    Moving averages, such as those of a BatchNormalization in a user's head, are written, too, and
-    what the networks in the model say of images and outputs: `preprocessing`, `reading` and names.
+    Moving averages, such as those of a BatchNormalization in a user's head, are written, too, what
+    the networks in the model say of images and outputs (`preprocessing`, `reading` and names), and
+    some values of the other weights, by which `load_lora` knows them.
 
     Raises:
         ValueError: the model has no LoRA.
@@ -166,7 +168,9 @@ def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     arrays = {path: ops.convert_to_numpy(variable) for path, variable in kept.items()}
     configs = [record.get_config() for record in records_in(model)]
     records = [{name: config[name] for name in _RECORDED} for config in configs]
-    texts = {_RANKS: json.dumps(ranks), _RECORDS: json.dumps(records)}
+    base = {p: v for p, v in paths(model).items() if p not in kept and _is_float(v)}
+    base = {path: _some_values(variable) for path, variable in base.items()}
+    texts = {_RANKS: json.dumps(ranks), _RECORDS: json.dumps(records), _BASE: json.dumps(base)}
     write_npz(path, {**{name: np.array(text) for name, text in texts.items()}, **arrays})
 
 
@@ -174,7 +178,8 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
     """Reads a file of `save_lora` into a model with the weights that LoRA was enabled on.
 
     The model gets LoRA where it has none, freezes what the saved model had frozen, and prepares
-    images and reads outputs as that did.
+    images and reads outputs as that did. Other weights than those give a warning: what was learned
+    beside some means nothing beside others.
 
     Raises:
         ValueError: the file is none of `save_lora`, or belongs to another architecture.
@@ -183,7 +188,10 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
     if _RANKS not in arrays:
         raise ValueError(f"Expected a file that save_lora wrote. Received: {str(path)!r}.")
     ranks = json.loads(str(arrays.pop(_RANKS)))
-    records = json.loads(str(arrays.pop(_RECORDS, "[]")))  # earlier versions wrote none
+    # Earlier versions wrote none of these two.
+    records, base = (
+        json.loads(str(arrays.pop(*each))) for each in ((_RECORDS, "[]"), (_BASE, "{}"))
+    )
     dense, variables = _dense_layers(model), paths(model)
     shapes = {name: tuple(v.shape) for name, v in variables.items()}
     for name, (rank, _) in ranks.items():
@@ -197,6 +205,14 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
             f"The file does not fit {model.name!r}: other layers, shapes or ranks in {wrong[:5]}. "
             f"Received: {str(path)!r}; load it into the architecture that it was saved from."
         )
+    if others := [
+        path for path in base if path in variables and _differ(variables[path], base[path])
+    ]:
+        warnings.warn(
+            f"{model.name!r} has other weights than those that LoRA was trained beside, such as "
+            f"{others[0]!r}. Received: {str(path)!r}; load the weights first that enable_lora had.",
+            stacklevel=2,
+        )
     for name, (rank, alpha) in ranks.items():
         if not dense[name].lora_enabled:
             dense[name].enable_lora(rank, lora_alpha=alpha)
@@ -208,3 +224,24 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
         for name in _RECORDED:
             setattr(record, name, attributes[name])
     return set_frozen(model, set(variables) - set(arrays))
+
+
+def _some_values(variable):
+    """[size, eight values from one end to the other] of a variable."""
+    flat = np.ravel(ops.convert_to_numpy(variable))
+    rows = np.linspace(0, flat.size - 1, 8).astype(int)
+    return [flat.size, *map(float, flat[rows])]
+
+
+def _is_float(variable):
+    return keras.backend.is_float_dtype(keras.backend.standardize_dtype(variable.dtype))
+
+
+def _differ(variable, values):
+    """Whether a variable of the same size has other values than `_some_values` of it were.
+
+    A grid of positions for other images has another size, a quantised kernel another precision.
+    """
+    now = np.array(_some_values(variable))
+    is_other = now[0] == values[0] and _is_float(variable)
+    return is_other and not np.allclose(now, values, rtol=0.02, atol=0.02 * np.abs(now[1:]).max())

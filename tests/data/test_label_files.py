@@ -152,3 +152,13 @@ def test_files_of_labels_that_are_none(tmp_path):
     with pytest.warns(UserWarning, match="from the column 'label' of .*; 'width' are not read"):
         rows = ("file", "width", "label"), ("a", 4, "cat"), ("b", 5, "dog")
         assert read_labels(as_csv(tmp_path / "l.csv", *rows)).class_names == ("cat", "dog")
+
+
+def test_columns_that_count_rows_and_cells_that_say_nothing_are_told_of(tmp_path):
+    rows = ("id", "file", "age"), (7, "a", 4), (8, "b", 5)
+    with pytest.warns(UserWarning, match="from the column 'age' of .*; 'id' are not read"):
+        found = read_labels(as_csv(tmp_path / "ages.csv", *rows), "regression")
+    assert found.class_names == ("age",)
+    kaggle = as_csv(tmp_path / "breeds.csv", ("id", "breed"), ("a", "beagle"), ("b", "NA"))
+    with pytest.warns(UserWarning, match="'NA' in .* is read as the name of a class"):
+        assert read_labels(kaggle, "single_label").class_names == ("NA", "beagle")
