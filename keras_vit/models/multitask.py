@@ -88,7 +88,7 @@ def add_heads(network: keras.Model, outputs: dict[str, int], bias: float = 0.0) 
         ValueError: a model of tokens or with a head, fewer than two heads, or a name that a layer
             cannot have or that the network has already.
     """
-    shape = getattr(network, "output_shape", ())  # of models without a graph Keras knows none
+    shape = tuple(getattr(getattr(network, "output", None), "shape", ()))  # () without a graph
     if len(shape) != 2 or getattr(network, "num_classes", 0):
         raise ValueError(
             "Heads are added to features of shape (batch, width): build the network with "

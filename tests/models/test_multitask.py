@@ -156,6 +156,7 @@ def test_names_that_no_head_can_have(name):
 
 @pytest.mark.any_backend
 def test_networks_that_take_no_heads():
-    for network in (tiny_vit(), tiny_vit(num_classes=0, pool=None)):
+    distiller = training.Distiller(tiny_vit(), tiny_vit())
+    for network in (tiny_vit(), tiny_vit(num_classes=0, pool=None), distiller):
         refuses(r"num_classes=0, and with a pool\. Received: ", add_heads, network, HEADS)
     refuses("two or more; of one output", add_heads, tiny_vit(num_classes=0), {"age": 1})
