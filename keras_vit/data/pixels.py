@@ -152,6 +152,12 @@ def convert_channels(images, channels):
     return (images @ weights)[..., None].astype(images.dtype)
 
 
+def levels_of(image, channels):
+    """An array of uint8, or of floats in [0, 1] as float32 of 0..255, of so many channels."""
+    image = convert_channels(image, channels)
+    return image if image.dtype == np.uint8 else image.astype(np.float32) * np.float32(255)
+
+
 def bytes_of(image, channels):
     """An array of uint8, or of floats in [0, 1], as uint8 of so many channels."""
     if image.dtype != np.uint8:

@@ -13,7 +13,15 @@ from PIL import Image
 from keras_vit.checks import pair, require
 from keras_vit.data.dataset import check_pixels
 from keras_vit.data.files import files_at, listed
-from keras_vit.data.pixels import PATHS, ImageError, decoding, normalized, per_channel, pixels_of
+from keras_vit.data.pixels import (
+    PATHS,
+    ImageError,
+    decoding,
+    levels_of,
+    normalized,
+    per_channel,
+    pixels_of,
+)
 from keras_vit.data.resize import fit_image
 from keras_vit.models.backbone import image_shape_of, network_of_images
 from keras_vit.preprocessing import Preprocessing, preprocessing_of
@@ -111,9 +119,7 @@ def prepare(items, read, image_size, channels, preprocessing):
     for index, item in enumerate(items):
         try:
             with decoding():
-                pixels = read(item)
-                if pixels.dtype != np.uint8:
-                    pixels = pixels.astype(np.float32) * np.float32(255)
+                pixels = levels_of(read(item), channels)
                 batch[index] = normalized(fit_image(pixels, image_size, preprocessing), mean, std)
         except ImageError as error:
             errors[index] = str(error)  # the error itself would keep the pixels

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_vit.data.files import LISTED, listed
 from keras_vit.data.label_rows import LabelRows
-from keras_vit.data.pixels import ImageError, bytes_of, decoding
+from keras_vit.data.pixels import ImageError, bytes_of, decoding, levels_of
 from keras_vit.data.sources import Source
 from keras_vit.data.transform import Transform, apply
 
@@ -35,7 +35,10 @@ class Reader:
             try:
                 with decoding():
                     image, label = self.source[candidate]
-                image = image if isinstance(image, bytes) else bytes_of(image, self.channels)
+                if not isinstance(image, bytes):
+                    # Augmentation works on bytes; without chance it is as in `preprocess`.
+                    convert = bytes_of if self.transform.is_random else levels_of
+                    image = convert(image, self.channels)
                 pixels = apply(self.transform, image, rng, self.channels, self.source.upright)
                 return pixels, self.label_rows.row(label), notes
             except ImageError as error:

@@ -3,9 +3,10 @@
 import os
 import warnings
 
+import numpy as np
 import pytest
 
-from keras_vit.data import pipeline
+from keras_vit.data import Transform, pipeline, preprocess
 from tests.data.pipeline_cases import RANDOM, assert_same, class_folders, pack, recipe
 
 pytestmark = pytest.mark.any_backend
@@ -59,3 +60,18 @@ def test_pipes_and_devices_among_images_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "train" / "cat" / "pipe.jpg")
     (tmp_path / "train" / "dog" / "endless.jpg").symlink_to("/dev/zero")
     assert pipeline(tmp_path, recipe(4, train=RANDOM)).num_examples == 8
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [12, 20])
+def test_arrays_of_floats_have_the_pixels_in_training_that_they_have_in_prediction(channels, size):
+    images, labels = np.random.default_rng(0).random((6, 20, 20, channels)), np.arange(6) % 2
+    plain = Transform(size)
+    preprocessing = plain.preprocessing.for_channels(channels)
+    expected = preprocess(images, preprocessing=preprocessing, image_size=size)
+    for training in (True, False):
+        case = recipe(6, train=plain)
+        batches = pipeline((images, labels), case, training=training, channels=channels)
+        found, _ = next(iter(batches))
+        order = [np.abs(found - image).max(axis=(1, 2, 3)).argmin() for image in expected]
+        np.testing.assert_array_equal(found[order], expected)
