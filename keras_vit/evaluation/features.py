@@ -13,12 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import positive_int, to_array, warn_of_parts
-from keras_vit.data.preprocess import (
-    input_of,
-    list_images,
-    preprocess,
-    preprocess_readable,
-)
+from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.heads import heads_of, of_head, picked, split
 from keras_vit.inspection.forward import check_shape

@@ -13,26 +13,8 @@ from keras_vit.recipes.methods import deit_distilled, flexivit, mae_finetune, ma
 from keras_vit.recipes.pretraining import augreg, augreg_grid, better_plain, bit_pretrain, pretrain
 from keras_vit.recipes.recipe import Recipe
 
-__all__ = [
-    "FewShotProtocol",
-    "Recipe",
-    "all_recipes",
-    "augreg",
-    "augreg_grid",
-    "better_plain",
-    "bit_hyperrule",
-    "bit_pretrain",
-    "deit_distilled",
-    "digits",
-    "fashion_mnist",
-    "fewshot",
-    "finetune",
-    "flexivit",
-    "get",
-    "list_recipes",
-    "mae_finetune",
-    "mae_pretrain",
-    "own_images",
-    "pretrain",
-    "vtab",
-]
+__all__ = ["FewShotProtocol", "Recipe", "all_recipes", "get", "list_recipes"]
+__all__ += ["bit_hyperrule", "fewshot", "finetune", "vtab"]
+__all__ += ["digits", "fashion_mnist", "own_images"]
+__all__ += ["deit_distilled", "flexivit", "mae_finetune", "mae_pretrain"]
+__all__ += ["augreg", "augreg_grid", "better_plain", "bit_pretrain", "pretrain"]

@@ -2,6 +2,7 @@
 
 import json
 
+import plan
 import pytest
 
 from tests.support import BACKEND, run_in_fresh_process
@@ -29,8 +30,6 @@ def rows_of(*arguments):
 @of_jax
 def test_layouts_send_little_more_than_they_must():
     """XLA sends more than twice as much where outputs of layers are left to it."""
-    import plan
-
     rows = rows_of("--model-devices", "4", "--remat", "no", "--ema")
     assert [(row["mode"], row["model_devices"]) for row in rows] == [
         *(("data_parallel", 1), ("model_parallel", 4), ("fully_sharded", 1)),
@@ -92,8 +91,6 @@ HLO = f"""
 
 @pytest.mark.any_backend
 def test_collectives_of_a_program():
-    import plan
-
     operations = plan.collectives(HLO)
     assert [(each["operation"], each["bytes"], each["chips"]) for each in operations] == [
         ("all-reduce", 4 + 1024, 4),
@@ -120,8 +117,6 @@ def test_collectives_of_a_program():
     ],
 )
 def test_bad_input_is_named(arguments, says, capsys):
-    import plan
-
     with pytest.raises(SystemExit):
         plan.parse(arguments)
     assert says in capsys.readouterr().err

@@ -4,11 +4,19 @@ import subprocess
 import sys
 import types
 
+import compare
+import keras
+import numpy as np
 import pytest
+import tables
+from peers import Settings, get_architecture
+from steps import make_step
+from worker import Worker, WorkerError
 
 import keras_vit
-from tests.support import BACKEND, ROOT
+from tests.support import BACKEND, ROOT, every_backend
 
+pytestmark = pytest.mark.any_backend
 TINY = ["--model", "Ti16", "--depth", "1", "--image-size", "32", "--batch", "2"]
 
 
@@ -20,12 +28,9 @@ def run(script, *arguments):
 
 
 def tiny_settings(**changes):
-    from peers import Settings, get_architecture
-
     return Settings("keras_vit", BACKEND, get_architecture("Ti/16", 32, 1), batch=2, **changes)
 
 
-@pytest.mark.any_backend
 def test_compare(tmp_path):
     """Two processes, and a peer whose interpreter does not have it."""
     missing = {"torch": "timm", "tensorflow": "vitkeras", "jax": "flax"}[BACKEND]
@@ -34,15 +39,12 @@ def test_compare(tmp_path):
     turns = ["--turns", "2", "--steps", "1", "--resident", "--save", str(file)]
     printed = run("compare.py", "--backend", BACKEND, *TINY, *specs, *turns)
     assert f"`{missing}`: not installed" in printed
-    import tables
-
     rows = tables.read(file)
     assert {row["implementation"] for row in rows} == {"keras_vit", "keras_vit[gelu=tanh]"}
     assert all(0 < float(row["ms_min"]) <= float(row["ms_median"]) for row in rows)
     assert all(int(row["peak_mib"]) > 50 and row["image_size"] == "32" for row in rows)
 
 
-@pytest.mark.any_backend
 def test_gpu(tmp_path):
     """The batch is doubled, and utilisation is in parts of a product that was measured."""
     file = tmp_path / "figures.csv"
@@ -50,19 +52,14 @@ def test_gpu(tmp_path):
     trial = ["--double", "4", "--turns", "1", "--steps", "1", "--product", "64"]
     printed = run("gpu.py", "--backend", BACKEND, *TINY, *work, *trial, "--save", str(file))
     assert "bfloat16: a plain product reaches" in printed and "% |" in printed
-    import tables
-
     rows = tables.read(file)
     assert [(row["batch"], row["dtype"]) for row in rows] == [("2", "bfloat16"), ("4", "bfloat16")]
 
 
+@every_backend
 @pytest.mark.parametrize("task, resident", [("infer", True), ("train", False), ("train", True)])
 def test_a_step_is_one_of_the_model(task, resident):
     """A step of training moves the weights by AdamW's first step; inference leaves them."""
-    import keras
-    import numpy as np
-    from steps import make_step
-
     s = tiny_settings(task=task, resident=resident)
     sizes = {"width": 192, "depth": 1, "num_heads": 3, "mlp_dim": 768, "patch_size": 16}
     model = keras_vit.VisionTransformer(**sizes, image_size=32, num_classes=1000)
@@ -78,19 +75,15 @@ def test_a_step_is_one_of_the_model(task, resident):
     assert moved == (pytest.approx(1e-4, rel=0.05) if task == "train" else 0.0)
 
 
+@every_backend
 def test_another_model_is_refused():
-    from steps import make_step
-
     model = keras_vit.VisionTransformer("Ti/32", image_size=32, depth=1)
     with pytest.raises(ValueError, match="this is another model"):
         make_step(model, tiny_settings())
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("name, parameters", [("Ti/16", 5_717_416), ("H/14", 632_045_800)])
 def test_parameters_and_operations_are_those_of_the_paper(name, parameters):
-    from peers import get_architecture
-
     a = get_architecture(name)
     assert a.parameters == parameters
     assert a.operations("train") == 3 * a.operations("infer")
@@ -99,7 +92,6 @@ def test_parameters_and_operations_are_those_of_the_paper(name, parameters):
         assert a.operations("infer") == pytest.approx(2 * 1.258e9, rel=5e-3)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments, says",
     [
@@ -112,18 +104,13 @@ def test_parameters_and_operations_are_those_of_the_paper(name, parameters):
     ],
 )
 def test_compare_refuses_what_cannot_be(arguments, says, capsys):
-    import compare
-
     with pytest.raises(SystemExit):
         compare.parse(arguments)
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.any_backend
 def test_ratios_are_taken_turn_by_turn():
     """A machine that is half as fast in the second turn changes no ratio."""
-    from compare import figures
-
     report = {"accelerator": None, "versions": {}, "first_call_s": 1, "import_s": 1, "build_s": 1}
 
     def worker(name, *turns):
@@ -132,23 +119,17 @@ def test_ratios_are_taken_turn_by_turn():
         return types.SimpleNamespace(settings=one, report=report, turns=turns)
 
     turns = [("keras_vit", [1, 2, 3], [4]), ("timm", [3], [6]), ("kerashub", [9], [9])]
-    rows = figures([worker(*each) for each in turns], "wall")
+    rows = compare.figures([worker(*each) for each in turns], "wall")
     assert [row["implementation"] for row in rows] == ["keras_vit", "timm", "kerashub"]
     assert (rows[0]["peer"], rows[0]["ratio"]) == ("timm", "1.500")
     assert (rows[0]["ms_min"], rows[0]["ms_median"]) == ("1.0", "2.5")
 
 
-@pytest.mark.any_backend
 def test_the_table_of_the_docs_is_that_of_the_figures():
-    import tables
-
     assert tables.summaries(tables.read()) in (ROOT / "docs" / "performance.md").read_text()
 
 
-@pytest.mark.any_backend
 def test_the_summary_has_the_newest_day_of_each_cpu_task_and_backend():
-    import tables
-
     usual = {"processor": "A, AVX2", "task": "infer", "backend": "jax", "dtype": "float32"}
     usual |= {"model": "S16", "image_size": "224", "batch": "4", "peer": "flax"}
     days = [("2026-11-01", "9.000"), ("2026-11-02", "1.000"), ("2026-11-02", "1.200")]
@@ -162,7 +143,6 @@ def test_the_summary_has_the_newest_day_of_each_cpu_task_and_backend():
     assert set(latest) == {("A, AVX2", "infer", "jax"), ("A, AMX", "infer", "jax")}
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "flags, environment, expected",
     [
@@ -174,15 +154,10 @@ def test_the_summary_has_the_newest_day_of_each_cpu_task_and_backend():
     ],
 )
 def test_a_processor_is_named_by_its_instructions(flags, environment, expected):
-    import tables
-
     assert tables.instructions(flags.split(), environment) == expected
 
 
-@pytest.mark.any_backend
 def test_a_second_run_of_a_day_replaces_the_first(tmp_path):
-    import tables
-
     row = {**dict.fromkeys(tables.COLUMNS, ""), "implementation": "keras_vit", "ms_median": "1"}
     for rows in ([row], [{**row, "ms_median": "2"}, {**row, "batch": "8"}]):
         tables.save(rows, tmp_path / "figures.csv")
@@ -190,10 +165,7 @@ def test_a_second_run_of_a_day_replaces_the_first(tmp_path):
     assert [(each["batch"], each["ms_median"]) for each in rows] == [("", "2"), ("8", "1")]
 
 
-@pytest.mark.any_backend
 def test_a_worker_that_fails_is_named_and_its_process_ended():
-    from worker import Worker, WorkerError
-
     with pytest.raises(WorkerError, match=r"The authors' Flax models|not installed"):
         Worker(tiny_settings(dtype="bfloat16").replace(name="flax", backend="jax")).turn(1)
     with pytest.raises(WorkerError, match="died"):

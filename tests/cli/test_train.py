@@ -164,6 +164,7 @@ def test_a_dry_run_tells_what_it_costs_and_writes_nothing(
         "for an epoch",
     ):
         assert line in printed
+    assert ["examples", "10"] in map(str.split, printed.splitlines())
 
 
 @every_backend

@@ -11,12 +11,12 @@ from keras_vit.data import pipeline
 from keras_vit.distribution import evaluating
 from tests.data.pipeline_cases import class_folders, recipe
 from tests.distribution.test_setup import load
-from tests.support import refuses
+from tests.support import every_backend, refuses
 
+pytestmark = pytest.mark.any_backend
 ROWS = (np.arange(70), -np.arange(70))
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("batch_size, sizes", [(None, [32, 32, 6]), (40, [40, 30])])
 def test_arrays_have_batches_of_the_size_that_is_asked_for(batch_size, sizes):
     batches = list(evaluating.evaluation_batches(ROWS, batch_size))
@@ -27,7 +27,6 @@ def test_arrays_have_batches_of_the_size_that_is_asked_for(batch_size, sizes):
         assert np.array_equal(x, -y)
 
 
-@pytest.mark.any_backend
 def test_data_that_cannot_be_cut_are_told():
     generator = (batch for batch in ())
     refuses(
@@ -35,7 +34,6 @@ def test_data_that_cannot_be_cut_are_told():
     )
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("processes", [1, 2, 4, 5])
 def test_every_image_is_evaluated_once(processes):
     """26 images in batches of 12: the last one has 2, so that of four processes two have none."""
@@ -48,7 +46,6 @@ def test_every_image_is_evaluated_once(processes):
         np.testing.assert_array_equal(np.concatenate(cuts), images)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "batch_size, sizes",
     [(7, [4, 8, 8, 8, 4, 8, 8, 8, 4, 8, 2]), (2, [4] * 17 + [2]), (8, [8] * 8 + [4, 2])],
@@ -62,6 +59,7 @@ def test_rows_that_the_devices_do_not_divide_are_left_to_the_last_batch(batch_si
     assert not list(evaluating.divisible([], 4))
 
 
+@every_backend
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_batch_that_cannot_be_read_is_left_out_of_evaluation(tmp_path, batch_size):
     """The first batch, and a last one of one image."""

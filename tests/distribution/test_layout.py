@@ -10,6 +10,8 @@ from keras_vit.heads import heads_of
 from tests.support import refuses, tiny_vit
 from tests.test_heads import three_heads
 
+pytestmark = pytest.mark.any_backend
+
 LATER = {"mlp": "swiglu", "rotary": "mixed", "layer_scale": 0.1, "registers": 1}
 LATER |= {"distillation": True, "norm": "rms_norm"}
 LATER |= {f"{place}_norm": "layer_norm" for place in ("qk", "mlp", "attention", "patch", "pre")}
@@ -38,7 +40,6 @@ def variables():
     return {name: [(v.path, v.shape) for v in model.variables] for name, model in models.items()}
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("name", MODELS)
 def test_every_variable_is_laid_out(name, variables):
     split = 0
@@ -49,13 +50,11 @@ def test_every_variable_is_laid_out(name, variables):
     assert split
 
 
-@pytest.mark.any_backend
 def test_every_rule_decides_for_a_variable(variables):
     paths = [path for of_model in variables.values() for path, _ in of_model]
     assert {layout.find_rule(LAYOUT_RULES, path) for path in paths} == set(LAYOUT_RULES)
 
 
-@pytest.mark.any_backend
 def test_most_of_a_vit_is_cut(variables):
     """All kernels: what stays whole are norms, and biases of what is summed over devices."""
     for path, shape in variables["map"]:
@@ -63,7 +62,6 @@ def test_most_of_a_vit_is_cut(variables):
         assert is_cut == ("kernel" in path) or not path.endswith("kernel")
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "name, path, axes",
     [
@@ -99,7 +97,6 @@ def test_where_the_variables_of_later_families_are_cut(name, path, axes, variabl
     assert layout.split_axes(LAYOUT_RULES, path, shape, 2) == axes
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "rules, path, shape, devices, message",
     [
@@ -115,7 +112,6 @@ def test_what_a_rule_cannot_do_is_told(rules, path, shape, devices, message):
     refuses(re.escape(message), layout.split_axes, rules, path, shape, devices)
 
 
-@pytest.mark.any_backend
 def test_several_heads_stay_whole():
     model = three_heads(as_list=True)
     layout.check_shapes(LAYOUT_RULES, model, 2)
@@ -126,13 +122,11 @@ def test_several_heads_stay_whole():
     refuses("'tags/kernel' of shape", layout.split_axes, LAYOUT_RULES, "tags/kernel", (8, 3), 2)
 
 
-@pytest.mark.any_backend
 def test_a_rule_without_a_variable_is_told():
     with pytest.raises(ValueError, match=r"'head/kernal', which matches none of 2, such as"):
         layout.check_rules(["head/kernal"], ["head/kernel", "head/bias"])
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "shape, axis", [((3, 8, 4), 1), ((8, 8), 0), ((3, 5), None), ((), None), ((2,), None)]
 )

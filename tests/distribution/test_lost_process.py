@@ -5,10 +5,11 @@ import pytest
 from keras_vit.distribution import lost_process
 from tests.distribution.test_setup import OneOf
 
+pytestmark = pytest.mark.any_backend
+
 GLOO = ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer [127.0.0.1]:1922\nat")
 
 
-@pytest.mark.any_backend
 def test_a_broken_connection_is_told_as_a_lost_process():
     error = lost_process.error_to_raise(GLOO, OneOf(1, 4))
     assert isinstance(error, ConnectionError)
@@ -18,13 +19,11 @@ def test_a_broken_connection_is_told_as_a_lost_process():
     assert ":1922. Start" in text  # of the first line alone
 
 
-@pytest.mark.any_backend
 def test_other_errors_and_those_of_a_single_process_stay():
     for error, devices in ((GLOO, OneOf(0, 1)), (MemoryError("no memory"), OneOf(0, 4))):
         assert lost_process.error_to_raise(error, devices) is error
 
 
-@pytest.mark.any_backend
 def test_only_jax_with_other_processes_leaves_and_only_after_an_error(monkeypatch):
     """Whether the program has caught it or not; JAX ends one that a signal has stopped."""
     handlers = set()

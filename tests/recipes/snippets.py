@@ -10,14 +10,9 @@ import keras_vit
 PACKAGES = ("data", "evaluation", "recipes", "training", "weights")
 
 
-def snippets(page, heading=None):
-    """The Python blocks of a page, or of one section of it, in order."""
-    text = page.read_text()
-    if heading is not None:
-        text = text.split(f"\n{heading}\n")[1]
-        level = heading.split()[0]
-        text = re.split(rf"^{level} ", text, flags=re.MULTILINE)[0]
-    return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+def snippets(page):
+    """The Python blocks of a page, in order."""
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def mistakes(code):

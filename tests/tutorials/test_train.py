@@ -158,16 +158,6 @@ def test_a_variant_stands_in_place_of_the_whole_model_of_a_recipe(main, capsys):
     assert "(width, 64)" not in capsys.readouterr().out
 
 
-@slow_unless_torch
-def test_the_recipe_for_own_images_depends_on_how_many_there_are(main, tmp_path, capsys):
-    main("--recipe", "own_images", "--dataset", write_npz(tmp_path / "good.npz"), "--show")
-    shown = capsys.readouterr().out
-    assert "own_images" in shown and "examples         16\n" in shown and "good" in shown
-    with pytest.raises(SystemExit):
-        main("--recipe", "own_images", "--show")
-    assert "needs --dataset" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -213,16 +203,6 @@ def test_good_input_gets_as_far_as_training_and_so_does_a_folder_with_a_corrupt_
     (tmp_path / "photos" / "cat" / "broken.png").write_text("no image")
     with pytest.raises(RuntimeError, match="training started"):
         main("--dataset", str(tmp_path / "photos"), "--batch-size", "4", "--channels", "1")
-
-
-def test_contradictory_flags_are_refused(main, capsys):
-    for arguments in (
-        "--warmup 1", "--epochs 0", "--image-size 0", "--epochs 1 --steps 2", "--channels 2",
-        "--epochs many", "--set mixup",
-    ):  # fmt: skip
-        with pytest.raises(SystemExit) as end:
-            main(*arguments.split())
-        assert end.value.code == 2 and "error" in capsys.readouterr().err, arguments
 
 
 @pytest.mark.any_backend

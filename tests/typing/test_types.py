@@ -13,15 +13,15 @@ from keras_vit import builders
 from tests.support import ROOT
 from tests.typing import write
 
+pytestmark = pytest.mark.any_backend
 
-@pytest.mark.any_backend
+
 @pytest.mark.parametrize("name", write.FILES)
 def test_what_is_written_from_the_tables_is_up_to_date(name):
     expected = write.formatted(write.FILES[name](), name)
     assert (ROOT / name).read_text() == expected, f"run {write.COMMAND}"
 
 
-@pytest.mark.any_backend
 def test_help_shows_every_argument_of_a_builder_with_the_value_of_its_row():
     shown = inspect.signature(keras_vit.DINOv2_S14).parameters
     assert list(shown)[:4] == ["num_classes", "image_size", "weights", "include_top"]
@@ -33,7 +33,6 @@ def test_help_shows_every_argument_of_a_builder_with_the_value_of_its_row():
     assert made == {*builders.__all__} - {"build"}
 
 
-@pytest.mark.any_backend
 def test_a_builder_takes_what_its_signature_shows():
     for builder, changes in (
         (keras_vit.ViT_Ti16, {"depth": 1, "width": 8, "num_heads": 2, "mlp_dim": 8}),
@@ -46,7 +45,6 @@ def test_a_builder_takes_what_its_signature_shows():
         assert model.count_params() == builder(**changes).count_params()
 
 
-@pytest.mark.any_backend
 def test_public_functions_have_type_hints():
     missing = []
     packages = [info.name for info in pkgutil.iter_modules(keras_vit.__path__) if info.ispkg]
@@ -65,7 +63,6 @@ def test_public_functions_have_type_hints():
 
 
 @pytest.mark.slow
-@pytest.mark.any_backend
 def test_a_type_checker_accepts_right_uses_and_refuses_wrong_ones():
     """`usage.py` marks the wrong ones, and an unused mark is an error; cold it takes 20 s."""
     checked = subprocess.run(

@@ -28,24 +28,15 @@ class Answer:
     pieces: int = 0
 
 
-class FileServer(ThreadingHTTPServer):
-    """`with FileServer() as server:` serves what `server.add` has been given."""
+class Server(ThreadingHTTPServer):
+    """A server at `at` within a `with` block."""
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers, self.requests = {}, []
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
         self.at = f"http://127.0.0.1:{self.server_port}"
-
-    def add(self, path, *answers):
-        """Sets the answers to the first, second... request of a path, and returns its URL.
-
-        The last answer holds from then on.
-        """
-        self.answers[path] = list(answers)
-        return self.at + path
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -59,12 +50,35 @@ class FileServer(ThreadingHTTPServer):
         """A client that hangs up is part of the tests."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Answers HEAD as GET, without a word on the terminal."""
+
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self):
         self.do_GET()
 
+    def log_message(self, *args):
+        pass
+
+
+class FileServer(Server):
+    """`with FileServer() as server:` serves what `server.add` has been given."""
+
+    def __init__(self):
+        super().__init__(_Handler)
+        self.answers, self.requests = {}, []
+
+    def add(self, path, *answers):
+        """Sets the answers to the first, second... request of a path, and returns its URL.
+
+        The last answer holds from then on.
+        """
+        self.answers[path] = list(answers)
+        return self.at + path
+
+
+class _Handler(Handler):
     def do_GET(self):
         path = self.path.split("?")[0]
         self.server.requests.append((self.command, path, self.headers))
@@ -90,6 +104,3 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(0.02)
         else:
             self.wfile.write(content)
-
-    def log_message(self, *args):
-        pass

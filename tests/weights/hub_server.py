@@ -4,13 +4,13 @@ import base64
 import hashlib
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.weights.file_server import Handler, Server
 
 COMMIT = "1" * 40
 
 
-class HubServer(ThreadingHTTPServer):
+class HubServer(Server):
     """`with HubServer() as hub:` answers what `huggingface_hub` asks of repositories of models.
 
     Attributes:
@@ -20,26 +20,13 @@ class HubServer(ThreadingHTTPServer):
         users: token -> name of the owner that it may write to.
     """
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.repositories, self.private, self.posted = {}, set(), []
         self.users = {"hf_writer": "user"}
-        self.at = f"http://127.0.0.1:{self.server_port}"
-
-    def __enter__(self):
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *error):
-        self.shutdown()
-        self.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class _Handler(Handler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.server.posted.append((self.path, body))
@@ -70,9 +57,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.repositories[name][line["value"]["path"]] = content
         about = {"commitUrl": f"{self.server.at}/{name}/commit/{COMMIT}", "commitOid": COMMIT}
         return self.answer(about)
-
-    def do_HEAD(self):
-        self.do_GET()
 
     def do_GET(self):
         path = self.path.split("?")[0]
@@ -106,6 +90,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
-
-    def log_message(self, *args):
-        pass

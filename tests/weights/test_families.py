@@ -28,6 +28,7 @@ FAMILIES = {
 CASES = sorted(path.parent for family in FAMILIES for path in (ORACLES / family).glob("*/io.npz"))
 AUTHORS = oracle_cases("flax_vit")
 TOKEN_P8 = OracleCase(ORACLES / "flax_vit" / "token_p8")
+HYBRIDS = sorted(path.parent for path in (ORACLES / "hybrids").glob("*/io.npz"))
 # transformers 5 takes its softmax in float32, whatever the model's precision is.
 NOISE_OF_FLOAT64 = {"hf_transformers5": 1e-6}
 
@@ -67,7 +68,7 @@ def test_outputs_in_float64(case):
     assert len(model.load_report.loaded) == len(model.weights)
 
 
-@each([next(c for c in CASES if c.parent.name == family) for family in FAMILIES])
+@each([*(next(c for c in CASES if c.parent.name == each) for each in FAMILIES), HYBRIDS[0]])
 def test_outputs_in_float32(case):
     """Eight times what float32 costs the family's own code."""
     noise = expected_output(case)[2]

@@ -251,7 +251,7 @@ def test_a_processor_that_no_images_pass(tmp_path, change):
 
 def test_weights_that_are_not_numbers(tmp_path):
     source, target = tiny_vit(), randomize(tiny_vit())
-    before, path = values(target), tmp_path / "nan.npz"
+    before, preprocessing, path = values(target), target.preprocessing, tmp_path / "nan.npz"
     keras_vit.save_weights(source, path)
     arrays, place = read_arrays(path), "Transformer/encoderblock_1/MlpBlock_3/Dense_0/bias"
     for value in (np.nan, np.inf, 1e300):  # the last is infinite in float32
@@ -259,6 +259,7 @@ def test_weights_that_are_not_numbers(tmp_path):
         with pytest.raises(keras_vit.CheckpointError, match=r"NaN or infinite.*encoderblock_1"):
             keras_vit.load_weights(target, path)
         assert_same(values(target), before)
+        assert target.preprocessing is preprocessing and not hasattr(target, "load_report")
 
 
 def test_no_redirect_leads_from_https_to_http():
