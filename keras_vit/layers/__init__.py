@@ -43,49 +43,15 @@ from keras_vit.layers.resnet_v2 import Bottleneck as BottleneckV2
 from keras_vit.layers.resnet_v2 import Root as RootV2
 from keras_vit.layers.transformer_block import TransformerBlock
 
-__all__ = [
-    "MLP",
-    "AddNormBlock",
-    "AttentionPool",
-    "AxialAttention",
-    "AxialBlock",
-    "BottleneckV1",
-    "BottleneckV2",
-    "Dropout",
-    "ExtendedAttention",
-    "ExtendedBlock",
-    "ExtendedMLP",
-    "ExtendedPatchEncoder",
-    "ExtendedTokenPool",
-    "GroupNorm",
-    "LayerNorm",
-    "LayerScale",
-    "Linear",
-    "MultiHeadSelfAttention",
-    "ParallelBlock",
-    "PatchDropout",
-    "PatchEncoder",
-    "Patches",
-    "PositionEmbedding",
-    "PostNormBlock",
-    "RMSNorm",
-    "RelativeAttention",
-    "RelativePosition",
-    "RelativePosition2D",
-    "RematAddNormBlock",
-    "RematAxialBlock",
-    "RematExtendedBlock",
-    "RematParallelBlock",
-    "RematPostNormBlock",
-    "RematTransformerBlock",
-    "RootV1",
-    "RootV2",
-    "RotaryPosition",
-    "StdConv2D",
-    "StochasticDepth",
-    "SwiGLU",
-    "TokenPool",
-    "TransformerBlock",
-    "resize_grid",
-    "resize_matrix",
-]
+__all__ = ["MLP", "LayerNorm", "Linear", "MultiHeadSelfAttention", "TransformerBlock"]
+__all__ += ["PatchEncoder", "Patches", "PositionEmbedding", "TokenPool"]
+__all__ += ["Dropout", "RelativeAttention", "RelativePosition", "StochasticDepth"]
+__all__ += ["resize_grid", "resize_matrix"]
+__all__ += ["BottleneckV1", "BottleneckV2", "GroupNorm", "RootV1", "RootV2", "StdConv2D"]
+# Of later families and methods.
+__all__ += ["AddNormBlock", "AxialBlock", "ExtendedBlock", "ParallelBlock", "PostNormBlock"]
+__all__ += ["RematAddNormBlock", "RematAxialBlock", "RematExtendedBlock", "RematParallelBlock"]
+__all__ += ["RematPostNormBlock", "RematTransformerBlock"]
+__all__ += ["AttentionPool", "AxialAttention", "ExtendedAttention", "ExtendedMLP", "SwiGLU"]
+__all__ += ["ExtendedPatchEncoder", "ExtendedTokenPool", "LayerScale", "PatchDropout", "RMSNorm"]
+__all__ += ["RelativePosition2D", "RotaryPosition"]

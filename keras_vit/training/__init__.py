@@ -25,44 +25,12 @@ from keras_vit.training.stop import DivergenceError, Interrupted, RunEnded
 from keras_vit.training.sweep import SweepResult, sweep
 from keras_vit.workarounds import keep_memory, set_random_seed
 
-__all__ = [
-    "SGDM",
-    "Accuracy",
-    "AdamW",
-    "BestWeights",
-    "CheckpointError",
-    "DistillationLoss",
-    "Distiller",
-    "DivergenceError",
-    "EvaluateAverages",
-    "FlexiblePatches",
-    "Interrupted",
-    "MaskedAutoencoder",
-    "MaskedPatchModel",
-    "RunEnded",
-    "SigmoidLoss",
-    "SoftmaxLoss",
-    "SweepResult",
-    "TrainableSummary",
-    "WarmupCosine",
-    "WarmupLinear",
-    "WarmupRsqrt",
-    "WarmupStairs",
-    "adamw",
-    "averaged_weights",
-    "best_epoch",
-    "enable_lora",
-    "fit",
-    "freeze",
-    "keep_memory",
-    "layer_rates",
-    "load_lora",
-    "merge_lora",
-    "remove_checkpoints",
-    "return_weights",
-    "save_lora",
-    "set_random_seed",
-    "sigmoid_head_bias",
-    "sweep",
-    "unfreeze",
-]
+__all__ = ["CheckpointError", "DivergenceError", "Interrupted", "RunEnded", "fit"]
+__all__ += ["SGDM", "AdamW", "adamw", "layer_rates"]
+__all__ += ["WarmupCosine", "WarmupLinear", "WarmupRsqrt", "WarmupStairs"]
+__all__ += ["Accuracy", "DistillationLoss", "SigmoidLoss", "SoftmaxLoss", "sigmoid_head_bias"]
+__all__ += ["Distiller", "FlexiblePatches", "MaskedAutoencoder", "MaskedPatchModel"]
+__all__ += ["BestWeights", "EvaluateAverages", "averaged_weights", "best_epoch", "return_weights"]
+__all__ += ["TrainableSummary", "freeze", "unfreeze"]
+__all__ += ["enable_lora", "load_lora", "merge_lora", "save_lora"]
+__all__ += ["SweepResult", "keep_memory", "remove_checkpoints", "set_random_seed", "sweep"]
