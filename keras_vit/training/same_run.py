@@ -42,7 +42,7 @@ def describe(model, **settings):
         "loss": _configuration(model.loss),
     }
     if weights := getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None):
-        settings["loss_weights"] = json.dumps(keras.tree.map_structure(float, weights))
+        settings["loss_weights"] = json.dumps(weights, default=float)
     if hasattr(model, "describe"):
         settings["own"] = model.describe()
     plain = json.loads(json.dumps(settings, default=str))

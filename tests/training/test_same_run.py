@@ -85,7 +85,7 @@ def test_models_that_are_made_alike_are_described_alike():
     refuses(r"layers\.1\.rate: 0\.5 there, 0\.25 here", check, rate=0.25)
     refuses(r"loss\.a\.label_smoothing: 0\.1 there, 0\.2 here", check, smoothing=0.2)
     there, here = ({"loss_weights": f'{{"a": {weight}}}'} for weight in (1.0, 2.0))
-    assert there.items() <= same_run.describe(several_outputs(weights={"a": 1})).items()
+    assert there.items() <= same_run.describe(several_outputs(weights={"a": 1.0})).items()
     refuses("loss_weights", same_run.check_same_run, "run", there, here)
 
 
