@@ -189,7 +189,11 @@ class AdaptableKernel:
         names, is_adapted = set(store.keys()), self.lora_enabled
         takes_sum = "lora_scale" in names and "kernel_scale" not in names  # of exact kernels
         if "lora_kernel_a" not in names or not (is_adapted or takes_sum):
-            return super().load_own_variables(store)
+            before = np.array(self.lora_kernel_a) if is_adapted else None
+            super().load_own_variables(store)
+            if is_adapted:  # of a sum, beside which one factor alone is to be zero
+                self.lora_kernel_a.assign(before)
+            return
         for variable in self.weights:
             variable.assign(store[variable.name])
         # A layer that opens without LoRA, as in a model of Keras's own class, takes the sum.

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -92,6 +93,8 @@ class BestWeights(keras.callbacks.Callback):
             for variable, value in zip(self._variables(), self.weights, strict=True):
                 variable.assign(value)
             self.weights = None  # the model has them
+        elif self.epoch is None:
+            warnings.warn(self.summary(0, 0), stacklevel=2)
 
     def _variables(self):
         return changing(self.model, self.model.weights)

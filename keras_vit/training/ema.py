@@ -93,4 +93,7 @@ def _lend_averages(model):
         optimizer.replaced_weights = tuple(np.array(to_numpy(v)) for v in variables)
     for variable, average in zip(variables, optimizer.averages):
         # A copy: on JAX the two would share their memory, which the next step gives away.
-        variable.assign(np.array(to_numpy(average)))
+        value = None if average is None else np.array(to_numpy(average))
+        # A scale of float8 has no average, and what got no gradient has one of zeros.
+        if value is not None and value.any():
+            variable.assign(value)

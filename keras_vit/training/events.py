@@ -15,7 +15,7 @@ class Events(keras.callbacks.CallbackList):
 
     def __init__(self, run, callbacks, bar):
         self.run, self.epoch_logs = run, None
-        self.first = 0  # the number of the first batch of a `fit`
+        self.first = self.count = 0  # the number of the first batch of a `fit`, and how many it has
         length = {"epochs": run.progress.epochs, "steps": run.progress.per_epoch}
         options = {"model": run.model, "verbose": 1, **length}
         super().__init__(callbacks, add_history=True, add_progbar=bar, **options)
@@ -37,7 +37,7 @@ class Events(keras.callbacks.CallbackList):
         """Nothing, as `fit` comes once for each epoch: see `begin_training`."""
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.first = self.run.progress.batch
+        self.first, (_, self.count) = self.run.progress.batch, self.run.progress.next_epoch
         self.run.restore_metrics()
         super().on_epoch_begin(epoch, logs)
 
@@ -51,6 +51,7 @@ class Events(keras.callbacks.CallbackList):
         super().on_train_batch_begin(self._in_epoch(batch), logs)
 
     def on_train_batch_end(self, batch, logs=None):
+        batch = min(batch, self.count - 1)  # Keras counts `steps_per_execution`, also past the end
         self.run.count_batch(self.first + batch + 1, logs or {})
         super().on_train_batch_end(self._in_epoch(batch), logs)
         if not self.run.progress.ends_epoch:  # otherwise it is saved after the validation

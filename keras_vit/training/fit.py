@@ -77,9 +77,10 @@ def fit(
 
     Raises:
         TypeError: `data` is not what is described here.
-        ValueError: arguments out of range, labels that the model has no class for or that its loss
-            is not for, classes that the model (or for validation, the data) names otherwise, or
-            an `output` that another run has, or a run with other settings.
+        ValueError: the model is not compiled, arguments out of range, labels that the model has no
+            class for or that its loss is not for, classes that the model (or for validation, the
+            data) names otherwise, or an `output` that another run has, or a run with other
+            settings or callbacks.
         DivergenceError: the loss or the weights are no longer finite.
         CheckpointError: a checkpoint cannot be written, or all are damaged.
         RunEnded: `output` has this run, which has ended, and whose checkpoints were removed.
@@ -92,6 +93,8 @@ def fit(
         )
     if (epochs is None) == (steps is None):
         raise ValueError(f"Give epochs or steps. Received: epochs={epochs!r}, steps={steps!r}.")
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(f"The model must be compiled first. Received: {model.name!r}.")
     check_problem(model, getattr(data, "problem", None))
     check_classes(model, data, validation)
     warn_of_parts(data, validation)

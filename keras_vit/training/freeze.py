@@ -136,17 +136,21 @@ def set_frozen(model, frozen):
     Those that gradients cannot change, such as moving averages, are never trained.
     """
     before, compiled, counts = frozen_paths(model), model.compiled, {}
+    layers = {layer: layer.trainable for layer in layer_paths(model).values()}
     # On TensorFlow, setting the value that a layer has already does not reach its variables.
     model.trainable = False
     model.trainable = True
+    learning = {layer for layer in layers if any(v.trainable for v in layer.weights)}
     for path, variable in paths(model).items():
         if path in frozen and variable.trainable:
             variable.trainable = False
         count = counts.setdefault(path.split("/")[0], [0, 0])
         count[variable.trainable] += math.prod(variable.shape)
-    for layer in layer_paths(model).values():
+    for layer in learning:
         if not any(v.trainable for v in layer.weights):
             layer.trainable = False
+    for layer in layers.keys() - learning:  # of moving averages alone, with nothing to freeze
+        layer.trainable = layers[layer]
     changed = before ^ frozen_paths(model)
     layers = tuple((name, *count) for name, count in counts.items())
     ordered = tuple(path for path in paths(model) if path in changed)

@@ -12,9 +12,10 @@ def layer_rates(
 ) -> tuple[float, ...]:
     """A tuple with the factor of the learning rate for each path, from the names of the layers.
 
-    The head and all that follows the blocks have the factor 1, as the biases of relative positions
-    that all blocks share; the last block has `layer_decay`, the one before it `layer_decay`², and
-    so on down to the embedding, with the stem of a hybrid and a norm before the blocks.
+    The head and all that follows the blocks, such as a decoder, have the factor 1, as the biases of
+    relative positions that all blocks share; the last block has `layer_decay`, the one before it
+    `layer_decay`², and so on down to the embedding, with the stem of a hybrid and a norm before the
+    blocks.
 
     Args:
         paths: paths of variables, such as `"block_3/attention/query/kernel"`; names of models
@@ -59,6 +60,6 @@ def _depth(path):
             return int(match[1]) + 1
         if re.fullmatch(r"root|stage_\d+_unit_\d+|patches|patch_encoder|pre_norm|position", name):
             return 0
-        if re.fullmatch(r"norm|pool|pre_logits|projection|head|head_distillation", name):
+        if re.fullmatch(r"norm|pool|pre_logits|projection|head|head_distillation|decoder", name):
             return math.inf
     return None

@@ -209,14 +209,21 @@ class Run:
         self.open_data(meta.get("data", ()))
         self.build()
         self.settings = self.describe()
+        memories = meta.get("callbacks", ())
         if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
             if not path:
                 raise RunEnded(self.output, progress.history())
+            if len(memories) != len(self.remembering) and not progress.ended:
+                raise ValueError(
+                    f"{self.output} holds a run with other callbacks that remember something, such "
+                    f"as BestWeights. Received: {len(self.remembering)}, where it has "
+                    f"{len(memories)}; give the callbacks of that run, or another output folder."
+                )
             self.restore(path, meta, arrays)
         progress.seed_noise()
         agree(self.devices, "run", {"batch": progress.batch} | self.settings | same_run.versions())
-        return meta.get("callbacks", ())
+        return memories
 
     def open_data(self, states):
         """Gives the data what they remember, and reads `example`, the next batch to train."""

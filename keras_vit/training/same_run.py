@@ -17,6 +17,7 @@ from keras_vit.writing import output_place, write_text
 
 # Settings that earlier versions did not have, so that their runs do not name them.
 _NEW_SETTINGS = ("settings.recipe.keep_best", "settings.lora", "data.class_names", "data.labels")
+_NEW_SETTINGS += ("loss_weights",)
 _NEW_SETTINGS += ("validation.",)  # the best weights would be chosen by figures of two sets
 # What describes code, where versions have other names for the same computation. Earlier ones
 # described a `model` by the attributes of each of its layers, this one `layers` by their configs.
@@ -40,6 +41,8 @@ def describe(model, **settings):
         "learning_rate": _configuration(rate),
         "loss": _configuration(model.loss),
     }
+    if weights := getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None):
+        settings["loss_weights"] = json.dumps(weights, default=float)
     if hasattr(model, "describe"):
         settings["own"] = model.describe()
     plain = json.loads(json.dumps(settings, default=str))

@@ -121,6 +121,14 @@ def test_in_a_plain_fit(tmp_path):
     assert_same(model.weights, seen.own[0])
 
 
+def test_a_plain_fit_without_validation_has_no_best_epoch():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    ones, best = np.ones((4, 2)), training.BestWeights("val_loss")
+    with pytest.warns(UserWarning, match="No epoch has a val_loss"):
+        model.fit(ones, ones, verbose=0, callbacks=[best])
+
+
 def test_what_it_cannot_do_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"validation=None; give validation"):
         case.run(tmp_path, callbacks=callbacks(), validation=None)

@@ -1,5 +1,7 @@
 """Polyak averaging: what is averaged, what is evaluated, and whose weights the model has when."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -107,6 +109,25 @@ def test_the_averages_can_be_saved_and_the_weights_come_back(tmp_path):
     with pytest.raises(RuntimeError), averaged_weights(model):
         raise RuntimeError
     np.testing.assert_array_equal(weights(model)[0], own[0])
+
+
+def test_what_gets_no_gradient_keeps_its_weights():
+    inputs = keras.Input((8,))
+    float8 = keras.layers.Dense(8, dtype="float8_from_float32", name="float8")
+    hidden = float8(inputs)
+    heads = {name: keras.layers.Dense(2, name=name)(hidden) for name in ("a", "b")}
+    model = keras.Model(inputs, heads)
+    optimizer = SGDM(0.1, use_ema=True, ema_momentum=MOMENTUM)
+    model.compile(optimizer, {"a": "mse", "b": None})
+    before = model.get_layer("b").get_weights()
+    images = np.random.default_rng(0).normal(size=(8, 8)).astype("float32")
+    labels = {name: images[:, :2] for name in heads}
+    with warnings.catch_warnings(action="ignore"):  # of Keras, that there is no gradient
+        model.fit(images, labels, verbose=0, epochs=2)
+    own = to_numpy(float8.inputs_scale).copy()
+    with averaged_weights(model):
+        assert_same(model.get_layer("b").get_weights(), before)
+        assert to_numpy(float8.inputs_scale) == own != 1
 
 
 def test_there_may_be_no_averages_yet_or_none_at_all():

@@ -95,6 +95,16 @@ def test_other_models_and_their_moving_averages():
     assert still == ["moving_mean", "moving_variance"]
 
 
+def test_a_layer_of_moving_averages_alone_goes_on_with_them():
+    normal = keras.layers.BatchNormalization(center=False, scale=False, name="bn")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense"), normal])
+    training.freeze(model, "dense")
+    assert normal.trainable and not model.get_layer("dense").trainable
+    normal.trainable = False
+    training.unfreeze(model)
+    assert not normal.trainable and model.get_layer("dense").trainable
+
+
 def test_the_summary_is_a_table():
     model = tiny_vit()
     model.compile("sgd", LOSS)

@@ -43,6 +43,7 @@ def test_paths_alone_tell_the_rates():
     paths = ["backbone/block_0/norm_1/gamma", "backbone/patch_encoder/bias", "head/kernel"]
     assert layer_rates(paths, 1.0) == layer_rates(paths, None) == (1.0, 1.0, 1.0)
     assert layer_rates(paths, 0.5) == (0.5, 0.25, 1.0)
+    assert layer_rates(["decoder/block_0/norm_1/gamma", *paths], 0.5)[0] == 1.0
     # The depth can be given where blocks are frozen.
     assert layer_rates(["head/kernel", "norm/gamma"], 0.5, num_blocks=12) == (1.0, 1.0)
     assert layer_rates(["block_3/a/kernel"], 0.5, num_blocks=12) == (0.5**9,)

@@ -44,6 +44,16 @@ def trained(model):
     return [v.path for v in model.trainable_variables]
 
 
+def test_weights_that_are_loaded_later_leave_a_gradient(tmp_path):
+    """Keras loads both factors as zero, and then neither has one."""
+    base, model = randomize(tiny_vit()), tiny_vit()
+    base.save_weights(tmp_path / "base.weights.h5")
+    training.enable_lora(model, 2)
+    model.load_weights(tmp_path / "base.weights.h5")
+    assert_close(model(images()), to_numpy(base(images())), 1e-6)
+    assert all(to_numpy(layer.lora_kernel_a).any() for layer in adapted_layers(model).values())
+
+
 def test_it_adapts_attention_and_mlp_and_trains_the_head():
     model = randomize(tiny_vit())
     before = to_numpy(model(images()))

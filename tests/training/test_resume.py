@@ -207,7 +207,21 @@ def test_arguments_out_of_range_are_refused(tmp_path, options, message):
     refuses(message, case.run, tmp_path, **options)
 
 
+def test_an_epoch_need_not_be_whole_executions(tmp_path):
+    """Keras counts as many batches as an execution may have, though an epoch ends before."""
+    if keras.backend.backend() == "torch":
+        pytest.skip("Keras has one step per execution on PyTorch")
+    model, seen = case.build(), []
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(model.optimizer, loss, steps_per_execution=2)
+    each = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(batch))
+    history, _ = case.run(tmp_path, model, callbacks=[each])
+    assert int(model.optimizer.iterations) == UPDATES and history["step"] == [5, 10, UPDATES]
+    assert seen == [1, 3, 4, 1, 3, 4, 1, 2]
+
+
 def test_other_data_and_options_are_refused(tmp_path):
+    refuses("must be compiled", case.run, tmp_path, keras.Sequential([keras.Input((8, 8, 3))]))
     with pytest.raises(TypeError, match=r"from_step.*Received: ndarray"):
         case.run(tmp_path, pipeline=np.ones((2, 2)))
     with pytest.raises(training.CheckpointError, match="damaged"):
@@ -241,3 +255,12 @@ def test_a_callback_that_tells_its_state_goes_on_with_it(tmp_path, count):
     counts = Counts()
     case.run(tmp_path, callbacks=[counts])
     assert counts.get_state() == {"batches": UPDATES, "epochs": 3}
+
+
+def test_a_run_goes_on_with_the_callbacks_that_it_had(tmp_path):
+    """The best weights of later epochs alone would be called those of all."""
+    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 7))
+    best = training.BestWeights("val_loss")
+    refuses("other callbacks.*Received: 1, where it has 0", case.run, tmp_path, callbacks=[best])
+    case.run(tmp_path)
+    case.run(tmp_path, callbacks=[best])  # it has ended

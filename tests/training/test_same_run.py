@@ -55,7 +55,7 @@ def test_what_another_version_names_otherwise_makes_no_other_run():
         refuses("there", same_run.check_same_run, "run", there, here)
 
 
-def several_outputs(rate=0.5, smoothing=0.1):
+def several_outputs(rate=0.5, smoothing=0.1, weights=None):
     """A model with a part that does not say what it is made of, and a loss for each output."""
 
     class Own(keras.layers.Layer):
@@ -72,7 +72,7 @@ def several_outputs(rate=0.5, smoothing=0.1):
     outputs = {name: keras.layers.Dense(2, name=name)(x) for name in ("a", "b")}
     model = keras.Model(inputs, outputs)
     losses = {"a": keras.losses.CategoricalCrossentropy(label_smoothing=smoothing), "b": "mse"}
-    model.compile("sgd", losses)
+    model.compile("sgd", losses, loss_weights=weights)
     return model
 
 
@@ -84,6 +84,9 @@ def test_models_that_are_made_alike_are_described_alike():
     check()
     refuses(r"layers\.1\.rate: 0\.5 there, 0\.25 here", check, rate=0.25)
     refuses(r"loss\.a\.label_smoothing: 0\.1 there, 0\.2 here", check, smoothing=0.2)
+    there, here = ({"loss_weights": f'{{"a": {weight}}}'} for weight in (1.0, 2.0))
+    assert there.items() <= same_run.describe(several_outputs(weights={"a": 1.0})).items()
+    refuses("loss_weights", same_run.check_same_run, "run", there, here)
 
 
 def test_how_a_model_inside_is_read_makes_no_other_run():
