@@ -34,7 +34,8 @@ def class_map(problem, known, of_data, counts, owner="the model"):
     known, of_data = list(map(str, known or ())), list(map(str, of_data or ()))
     if not of_data or (problem == "regression" and sorted(known) != sorted(of_data)):
         return None
-    if len(known) == 1 and len(of_data) == 2 in counts:  # one name of a single sigmoid
+    is_answer = len(known) == 1 and 2 in counts  # one name of a single sigmoid, that of class 1
+    if is_answer and (len(of_data) == 2 or problem == "single_label"):
         other = next((name for name in of_data if name not in known), None)
         known = [other if known[0] in of_data else f"not {known[0]}", *known]
     unknown = [name for name in of_data if name not in known]

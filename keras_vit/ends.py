@@ -22,9 +22,10 @@ _FUNCTIONS = {
 }
 _FUNCTIONS -= {*_ENDS, "linear", "logsoftmax"}
 # Those that leave each class in its place, whatever becomes of its number.
-_IN_PLACE = (*_PASSING, "InputLayer", "Activation", "Softmax", "Sigmoid", "LogSoftmax")
-_IN_PLACE += ("LogSigmoid", "Rescaling", "Exp", "Log", "Power", "Subtract", "Divide", "TrueDivide")
-_IN_PLACE += ("Add", "Maximum", "Minimum", "Multiply")  # of members with the same classes
+IN_PLACE = (*_PASSING, "InputLayer", "Activation", "Softmax", "Sigmoid", "LogSoftmax")
+IN_PLACE += ("LogSigmoid", "Rescaling", "Exp", "Log", "Power", "Subtract", "Divide", "TrueDivide")
+IN_PLACE += ("Add", "Maximum", "Minimum", "Multiply")  # of members with the same classes
+IN_PLACE += ("UnitNormalization", "BatchNormalization", "LayerNormalization", "Normalize", "Norm")
 
 
 def end_of(model):
@@ -37,7 +38,7 @@ def _branches(model, kept=_PASSING):
     """[(end, network or head, or `None`)] of what makes outputs; whether all after it passes."""
     if _is_network(model):
         return [("linear", None)], True  # its head
-    branches, left, passing, all_pass, changed = [], 1, True, True, None
+    branches, left, passing, all_pass, changed, learned = [], 1, True, True, None, False
     parts = getattr(model, "layers" if isinstance(model, keras.Sequential) else "operations", ())
     if not parts:  # only its code says what becomes of the outputs of the networks in it
         return [(None, network) for network in _networks_in(model)], False
@@ -54,12 +55,15 @@ def _branches(model, kept=_PASSING):
             makers = [(each and end_of(each), each) for each in _called(model, part, parts)]
         elif known and passing and name not in kept:
             makers = [(known, None)]
+        elif known == "sigmoid" and left == 1 and not (learned or name in kept):
+            makers, changed = [(known, None)], "function"  # such as percent
         elif is_head or (is_new and not known):
             end = "function" if called in _FUNCTIONS else "linear" if is_new else None
             makers = [(end, _record_of(model, part))]
         else:
             if passing and not is_new and name not in kept and {own, called} & _FUNCTIONS:
                 changed = "function"
+            learned = learned or bool(getattr(part, "weights", ()))
             passing = passing and (name in kept or is_linear)
             tensors = keras.tree.flatten(getattr(part, "input", None))
             left += max(len({id(tensor) for tensor in tensors}), 1) - 1
@@ -141,7 +145,7 @@ def known_of_end(model, name):
     value = getattr(model, name, None)
     if value is not None or hasattr(model, "num_classes"):
         return value
-    values, is_in_place = inside(model, name, _IN_PLACE)
+    values, is_in_place = inside(model, name, IN_PLACE)
     values = {value if isinstance(value, str) else tuple(value) for value in values if value}
     if not is_in_place:
         return None

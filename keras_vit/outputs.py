@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.ends import end_of, inside
+from keras_vit.ends import IN_PLACE, end_of, inside
 from keras_vit.heads import check_one_head, heads_of, map_heads
 
 READINGS = ("softmax", "sigmoid", "values")
@@ -188,9 +188,9 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
 
 
 def gives_features(model):
-    """Whether the outputs are those of a network without a head, inside the model or itself."""
+    """Whether the outputs are those of a network without a head, inside or itself, or scaled."""
     own = getattr(model, "num_classes", None)
-    counts, passing = inside(model, "num_classes") if own is None else ([own], True)
+    counts, passing = inside(model, "num_classes", IN_PLACE) if own is None else ([own], True)
     return passing and {*counts} == {0}
 
 

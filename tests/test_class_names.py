@@ -66,6 +66,8 @@ def test_classes_of_one_name_values_and_a_single_sigmoid():
     yes = class_map("single_label", ("cat",), ("cat", "other"), (1, 2))
     assert yes.tolist() == [1, 0]
     assert class_map("single_label", ("cat",), ("any", "cat"), (1, 2)) is None
+    assert class_map("single_label", ("cat",), ("cat",), (1, 2)).tolist() == [1]
+    assert class_map("multi_label", ("cat",), ("cat",), (1, 2)) is None
 
 
 @pytest.mark.parametrize("problem", ["single_label", "multi_label"])

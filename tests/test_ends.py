@@ -154,7 +154,8 @@ def test_features_are_no_classes(around):
     model = tiny_vit(num_classes=0) if around else evaluation.features(tiny_vit())
     for _ in range(around):
         x = keras.Input((16, 16, 3))
-        model = keras.Model(x, keras.layers.Dropout(0.1)(model(x)))
+        end = keras.layers.Dropout(0.1) if around == 1 else keras.layers.UnitNormalization()
+        model = keras.Model(x, end(model(x)))
     labelled = images((1, 16, 16, 3)), np.array([0])
     refuses("Features are no classes", evaluation.evaluate, model, labelled)
     refuses("no classes|shape .batch, classes", keras_vit.predict, model, PICTURE)
@@ -163,3 +164,18 @@ def test_features_are_no_classes(around):
     features = model.predict_on_batch((PICTURE / 127.5 - 1).astype("float32"))
     np.testing.assert_allclose(graph.model.predict_on_batch(PICTURE), features, atol=1e-5)
     assert (reading_of(model, "values").scores(features) == features).all()
+
+
+def test_a_sigmoid_that_is_changed_is_asked_about():
+    """Percent were taken for logits of a softmax."""
+    vit, layers = tiny_vit(num_classes=0), keras.layers
+    p = layers.Dense(3, "sigmoid")(vit.output)
+    for end in (layers.Rescaling(100.0)(p), keras.ops.cast(p > 0.5, "float32")):
+        model = keras.Model(vit.input, end)
+        refuses(r"makes no logits.*set model\.reading", reading_of, model)
+        texts = served(model, takes_pixels=False).texts
+        assert (texts["output"], texts["reading"]) == ("unknown", "unknown")
+    gated = layers.Multiply()([layers.Dense(3)(vit.output), p])
+    assert reading_of(keras.Model(vit.input, gated)).name == "softmax"
+    learned = keras.Model(vit.input, layers.BatchNormalization()(p))
+    assert reading_of(learned).name == "softmax"

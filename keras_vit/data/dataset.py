@@ -171,22 +171,24 @@ def check_images(images, name="images"):
 
 
 def check_pixels(images, name):
-    """Raises ValueError unless an array is uint8, or floats in [0, 1]; warns of bytes 0 and 1."""
-    if images.dtype == np.uint8 and images.size and images.max() == 1:
-        warnings.warn(
-            f"{name} are bytes of 0..255. Received: 0 and 1 alone, which are nearly black; "
-            "multiply by 255 where 1 is white.",
-            stacklevel=3,
-        )
-    if images.dtype == np.uint8 or not images.size:
+    """Raises ValueError unless an array is uint8, or floats in [0, 1]; warns of nearly black."""
+    is_bytes = images.dtype == np.uint8
+    if not images.size:
         return
-    if images.dtype.kind != "f":
+    if not is_bytes and images.dtype.kind != "f":
         raise ValueError(
             f"{name} must be uint8 in 0..255 or float in [0, 1]; convert with "
             f"images.astype('uint8') if the values are 0..255. Received: dtype {images.dtype}"
         )
-    low, high = float(images.min()), float(images.max())
-    if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):  # also where they are not numbers
+    low, high = 0 if is_bytes else float(images.min()), float(images.max())
+    if 0 < high < (1.5 if is_bytes else 1.5 / 255):  # as of a mask, or divided by 255 twice
+        warnings.warn(
+            f"{name} are {'bytes of 0..255' if is_bytes else 'floats in [0, 1]'}. Received: none "
+            f"above {high:.3g}, which is nearly black; multiply by 255 where that is white.",
+            stacklevel=3,
+        )
+    in_range = low >= -_TOLERANCE and high <= 1 + _TOLERANCE  # False where they are not numbers
+    if not (is_bytes or in_range):
         fits = (images >= -_TOLERANCE) & (images <= 1 + _TOLERANCE)
         raise ValueError(
             f"{name} of a float dtype must lie in [0, 1]. Received: values from {low:g} to "

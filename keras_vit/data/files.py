@@ -76,8 +76,8 @@ class Folder:
     """The regular files of a folder at any depth, without hidden ones.
 
     `folders` and `names` are paths in it, with `/`, sorted. Links to folders are followed down to
-    the third level, where the class folders of `photos/train/` may be; deeper ones could lead back
-    up. `others` are those, and what is no regular file.
+    the third level, where the class folders of `photos/train/` may be, unless they lead back up.
+    `others` are the other links, and what is no regular file.
     """
 
     def __init__(self, path):
@@ -97,7 +97,9 @@ class Folder:
             name = prefix + entry.name
             if _IGNORED.fullmatch(entry.name):
                 continue
-            if entry.is_dir(follow_symlinks=depth < _LINKS):
+            target = entry.is_symlink() and os.path.realpath(entry.path)
+            leads_up = target and (self.path / prefix).resolve().is_relative_to(target)
+            if entry.is_dir(follow_symlinks=depth < _LINKS and not leads_up):
                 self.folders.append(name)
                 self._scan(name + "/", depth + 1)
             elif entry.is_file():  # no pipe, no device: reading one need never end
@@ -143,7 +145,8 @@ class ZipArchive(Archive):
         self._open = threading.local()
         with zipfile.ZipFile(self.path) as archive:
             files = [info for info in archive.infolist() if not info.is_dir()]
-        return {info.filename.replace("\\", "/"): info for info in files}  # of Windows' makers
+        names = (info.filename.replace("\\", "/") for info in files)  # of Windows' makers
+        return {name.removeprefix("./"): info for name, info in zip(names, files)}
 
     def read(self, name):
         _check_size(self._entries[name].file_size)

@@ -190,8 +190,9 @@ def list_images(images, channels, must_exist=True):
 
 
 def _array(images):
-    """An array or a tensor, which may be on a device or have gradients, in NumPy."""
-    return images if isinstance(images, np.ndarray) else keras.ops.convert_to_numpy(images)
+    """An array without a mask, or a tensor, perhaps on a device or with gradients, in NumPy."""
+    is_array = isinstance(images, np.ndarray)  # masks hide pixels from checks, not from models
+    return np.asarray(images) if is_array else keras.ops.convert_to_numpy(images)
 
 
 def _checked(array, name, channels, rank=4):

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.preprocess import input_of, preprocess
-from keras_vit.ends import known_of_end
+from keras_vit.ends import end_of, known_of_end
 from keras_vit.exports.formats import FORMATS, LEAST_SIDE, is_installed, quiet
 from keras_vit.heads import errors_of, heads_of, split
 from keras_vit.models import BiTVariant
@@ -110,7 +110,8 @@ def _end(model, takes_pixels, name, shape):
             return None, {"output": "features"}
         if takes_pixels:
             raise
-        return None, {"output": "logits", "reading": "unknown"}
+        output = "logits" if end_of(model) == "linear" else "unknown"
+        return None, {"output": output, "reading": "unknown"}
     if reading.applied is None:
         images = np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")
         (outputs,) = keras.tree.flatten(model.predict_on_batch(images))

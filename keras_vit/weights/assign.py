@@ -1,6 +1,7 @@
 """Strict assignment: every variable and every array is accounted for, or nothing happens."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 
@@ -94,6 +95,13 @@ def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
             f"The checkpoint {checkpoint.path!r} has NaN or infinite values in "
             f"{shortened(not_finite)}, as they are or in the precision of the model; nothing was "
             "loaded. The training that wrote it diverged, or the file is damaged."
+        )
+    empty = [n for n, v in values.items() if n.endswith(("kernel", "gamma")) and not v.any()]
+    if empty := [origin[name] for name in empty if name not in (*HEAD, *DISTILLATION_HEAD)]:
+        warnings.warn(
+            f"The checkpoint {checkpoint.path!r} has zeros alone in {shortened(empty)}, as a "
+            "download that was interrupted leaves them; fetch it again, unless they are meant.",
+            stacklevel=4,
         )
     return values
 

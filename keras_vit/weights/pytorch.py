@@ -172,7 +172,8 @@ def _arrays_in(torch, content, size):
     everything, nameless = _named(torch, content)
     tensors = {n: t.detach() for n, t in everything.items() if isinstance(t, torch.Tensor)}
     for name, t in tensors.items():
-        is_plain = t.layout == torch.strided and not t.is_quantized and t.device.type == "cpu"
+        is_packed = t.is_quantized or (t.is_floating_point() and t.element_size() < 2)  # float8
+        is_plain = t.layout == torch.strided and not is_packed and t.device.type == "cpu"
         require(is_plain, f"{name!r} is sparse, quantised or without values, no plain tensor")
     is_named = not nameless or len(nameless) < len(everything)
     require(is_named, f"it calls a tensor {nameless[:1]}, which is no name")

@@ -68,10 +68,12 @@ def test_bad_images(images, expected):
     refuses(expected, dataset, train_images=images)
 
 
-def test_bytes_of_0_and_1_are_warned_of():
-    """As masks and thresholds give them: of 0..255 they are black."""
-    with pytest.warns(UserWarning, match="train_images are bytes of 0..255.*multiply by 255"):
-        dataset(train_images=(np.arange(48).reshape(3, 4, 4, 1) % 2).astype("uint8"))
+def test_images_that_are_nearly_black_are_warned_of():
+    """As masks and thresholds give bytes, and two divisions by 255 floats."""
+    bits = (np.arange(48).reshape(3, 4, 4, 1) % 2).astype("uint8")
+    for images, rule in ((bits, r"bytes of 0\.\.255"), (bits / 255, r"floats in \[0, 1\]")):
+        with pytest.warns(UserWarning, match=f"train_images are {rule}.*multiply by 255"):
+            dataset(train_images=images)
 
 
 @pytest.mark.parametrize(

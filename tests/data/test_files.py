@@ -1,6 +1,7 @@
 """Folders and archives of images: layouts, decoding, and damage found before training."""
 
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -258,3 +259,29 @@ def test_orientation_tags_are_followed_alike(tmp_path):
     np.testing.assert_allclose(*sums, atol=1e-3)  # in another order
     read = preprocess(list(map(str, paths)), image_size=(12, 9))
     np.testing.assert_allclose(read, expected, atol=1e-6)
+
+
+def test_links_that_lead_up_hold_no_class(tmp_path):
+    class_folders(tmp_path / "photos", per_class=3)
+    os.symlink(tmp_path / "photos", tmp_path / "photos/cat/up", target_is_directory=True)
+    os.symlink(tmp_path, tmp_path / "photos/dog/further_up", target_is_directory=True)
+    with pytest.warns(UserWarning, match=r"Left out of .*\n  cat/up\n  dog/further_up"):
+        assert pipeline(tmp_path / "photos", recipe(2), "train+test").num_examples == 6
+
+
+def test_names_in_archives_may_begin_with_a_dot_and_a_slash(tmp_path):
+    class_folders(tmp_path / "photos", per_class=3)
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        for file in (tmp_path / "photos").rglob("*.*"):
+            info = zipfile.ZipInfo(f"./{file.relative_to(tmp_path / 'photos')}")
+            archive.writestr(info, file.read_bytes())
+    assert pipeline(tmp_path / "photos.zip", recipe(2), "train+test").num_examples == 6
+
+
+def test_what_a_mask_hides_is_looked_at():
+    plain = np.full((2, 8, 8, 3), 200, "uint8")
+    masked, expected = np.ma.array(plain, mask=True), preprocess(plain, image_size=8)
+    np.testing.assert_array_equal(preprocess(masked, image_size=8), expected)
+    hidden = np.ma.masked_invalid(np.where(np.arange(3) == 1, np.nan, plain / 255))
+    for images in (hidden, [hidden[0]]):
+        refuses("repair what is NaN", preprocess, images, image_size=8)

@@ -162,3 +162,12 @@ def test_columns_that_count_rows_and_cells_that_say_nothing_are_told_of(tmp_path
     kaggle = as_csv(tmp_path / "breeds.csv", ("id", "breed"), ("a", "beagle"), ("b", "NA"))
     with pytest.warns(UserWarning, match="'NA' in .* is read as the name of a class"):
         assert read_labels(kaggle, "single_label").class_names == ("NA", "beagle")
+
+
+def test_columns_of_parts_that_are_no_labels_are_told_of(tmp_path):
+    """0 and 1 say there which images are for validation, or the fold of each."""
+    for name in ("is_valid", "fold"):
+        rows = ("file", name, "cat", "dog"), ("a", 0, 1, 1), ("b", 1, 0, 1)
+        with pytest.warns(UserWarning, match=f"'cat', 'dog' of .*; '{name}' are not read"):
+            found = read_labels(as_csv(tmp_path / "l.csv", *rows), "multi_label")
+        assert found.class_names == ("cat", "dog")

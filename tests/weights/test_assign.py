@@ -116,3 +116,21 @@ def test_records_that_weights_replace_are_named(tmp_path, format):
         model = model_of({})
         model.class_names, model.reading = ("oak", "elm", "fir"), "sigmoid"
         keras_vit.load_weights(model, path, fresh_head=True)
+
+
+def test_layers_of_zeros_alone_are_told_of(tmp_path):
+    """A download that takes its place on the disk first, and is interrupted, ends with them."""
+    source = randomize(model_of({}))
+    path = keras_vit.save_weights(source, tmp_path / FORMATS["timm"])
+    model = model_of({})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The checkpoint")
+        keras_vit.load_weights(model, path)
+    for variable in source.weights:
+        if variable.path.startswith(("block_0/mlp/dense_2/", "head/")):
+            variable.assign(np.zeros(variable.shape))
+    keras_vit.save_weights(source, path)
+    rule = r"zeros alone in \['blocks\.0\.mlp\.fc2\.weight'\]"
+    with pytest.warns(UserWarning, match=rule) as told:
+        keras_vit.load_weights(model, path)
+    assert told[0].filename == __file__

@@ -183,7 +183,8 @@ def test_tensors_that_have_no_plain_values(tmp_path):
     whole = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
     words = r"objects of .*Sequential.*state_dict\(\)"
     refused(words, saved(tmp_path, whole), call=read_torch)
-    for tensor in (torch.eye(3).to_sparse(), torch.ones(3, device="meta")):
+    packed = torch.ones(3).to(torch.float8_e4m3fn)  # whose scales are elsewhere
+    for tensor in (torch.eye(3).to_sparse(), torch.ones(3, device="meta"), packed):
         refused(r"'x' is sparse.*no plain tensor", saved(tmp_path, {"x": tensor}), call=read_torch)
     torch.save(WEIGHTS, tmp_path / "model.pth", pickle_protocol=4)
     refused("of another protocol", tmp_path / "model.pth", call=read_torch)
