@@ -12,7 +12,7 @@ import keras_vit
 from keras_vit.weights.assign import assign
 from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.model_arguments import Arguments
-from tests.support import refuses
+from tests.support import randomize, refuses
 from tests.weights.stored import refused
 from tests.weights.test_save import FORMATS, model_of
 
