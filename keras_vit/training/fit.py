@@ -119,6 +119,11 @@ def fit(
             "The best weights are found on images for validation. Received: BestWeights in "
             "callbacks and validation=None; give validation=..., or leave the callback out."
         )
+    if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in callbacks):
+        raise ValueError(
+            "Checkpoints of the run are what is gone on from. Received: BackupAndRestore in "
+            "callbacks, which would put older weights in their place; leave it out."
+        )
     writes = distribution.current().writes
     output_place(output, folder=True)
     for name in FILES if writes else ():

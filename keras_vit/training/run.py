@@ -7,6 +7,7 @@ import math
 import pathlib
 import signal
 import sys
+import warnings
 from typing import Any
 
 import keras
@@ -24,6 +25,8 @@ from keras_vit.training.progress import Progress
 from keras_vit.training.stop import Interrupted, RunEnded, Signals, clean_end, diverged
 
 _COMPARE_EVERY = 10  # batches: several processes stop after the same one; comparing takes time
+# Callbacks of Keras that decide by the epochs that they have seen, and do not keep these.
+_DECIDING = (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau)
 
 
 @dataclasses.dataclass(eq=False)
@@ -221,6 +224,14 @@ class Run:
                     f"{len(memories)}; give the callbacks of that run, or another output folder."
                 )
             self.restore(path, meta, arrays)
+            others = [each for each in self.callbacks if each not in self.remembering]
+            anew = [type(each).__name__ for each in others if isinstance(each, _DECIDING)]
+            if anew and not progress.ended:
+                warnings.warn(
+                    f"The run goes on, but {anew} of Keras count their epochs anew; BestWeights "
+                    "keeps what it has seen.",
+                    stacklevel=4,
+                )
         progress.seed_noise()
         agree(self.devices, "run", {"batch": progress.batch} | self.settings | same_run.versions())
         return memories

@@ -264,3 +264,12 @@ def test_a_run_goes_on_with_the_callbacks_that_it_had(tmp_path):
     refuses("other callbacks.*Received: 1, where it has 0", case.run, tmp_path, callbacks=[best])
     case.run(tmp_path)
     case.run(tmp_path, callbacks=[best])  # it has ended
+
+
+def test_callbacks_of_keras_that_forget_or_restore_are_told_of(tmp_path):
+    interrupted_run(tmp_path, StopsAt("on_train_batch_end", 7))
+    patience = keras.callbacks.EarlyStopping("loss", patience=9)
+    with pytest.warns(UserWarning, match=r"\['EarlyStopping'\] of Keras count their epochs anew"):
+        case.run(tmp_path, callbacks=[patience])
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+    refuses("BackupAndRestore in callbacks", case.run, tmp_path / "other", callbacks=[backup])
