@@ -61,7 +61,7 @@ def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
     """Path of a variable -> its new value, in its precision; changes nothing.
 
     `variables` are those of the model by path; `left_out` are names of either side that may be left
-    over. `assign` has the errors.
+    over. It raises as `assign` does.
     """
     origin, arrays = checkpoint.origin, checkpoint.arrays
     arrays = {name: array for name, array in arrays.items() if name not in left_out}

@@ -111,11 +111,11 @@ class CanonicalCheckpoint:
         self.ignored = (*self.ignored, *left)
 
     def add_zero_positions(self, at, count):
-        """Gives learned tokens that have no positions in the file those of zeros."""
+        """Adds positions of zeros for learned tokens, which have none in the file."""
         self.arrays[POSITION] = np.insert(self.arrays[POSITION], [at] * count, 0, axis=1)
 
     def add_zero_biases(self, layers, why):
-        """Gives layers of any block, a pattern, biases of zeros where the file has none."""
+        """Adds biases of zeros for layers, by a pattern and of any block, that have none."""
         for name in [n for n in self.arrays if re.fullmatch(rf"(block_\d+/)?({layers})/kernel", n)]:
             bias, kernel = name.replace("/kernel", "/bias"), self.arrays[name]
             if bias not in self.arrays:

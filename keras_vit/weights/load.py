@@ -181,7 +181,7 @@ def read_contents(contents, model_arguments, prefix=None):
         model_contents = dataclasses.replace(contents, arrays=model.arrays, prefix=model.prefix)
         checkpoint = model.family.read(model_contents, model_arguments)
         check_architecture(checkpoint)
-        # What a config says that is not of this model, as the arrays show, is left aside.
+        # The arrays show whether the config is that of this model.
         config = contents.config if checkpoint.arguments.config else {}
         checkpoint.reading = reading_of_config(config) or checkpoint.reading
         count, stated = checkpoint.arguments["num_classes"], config.get("num_classes")
@@ -217,7 +217,7 @@ def computed_positions(variant):
 
 
 def image_size_of(weights):
-    """The (height, width) in pixels that a checkpoint was trained at; the errors are of `read`.
+    """The (height, width) in pixels that a checkpoint was trained at; raises as `read` does.
 
     That of published weights is looked up in the catalogue, and nothing is downloaded for it.
     """
