@@ -240,9 +240,9 @@ class Job:
 
 
 def _fit_head(model, names, bias):
-    """Lets a head that came with weights begin as the classes of these names.
+    """Puts a head that came with weights into the order of the data's classes, by their names.
 
-    Those that it knows by name are put in this order; a head of other classes begins fresh.
+    A head of other classes begins fresh, with this bias.
     """
     known = list(map(str, model.class_names or names or ()))
     names = list(map(str, names or known))

@@ -188,7 +188,7 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
 
 
 def gives_features(model):
-    """Whether the outputs are those of a network without a head, inside or itself, or scaled."""
+    """Whether the outputs are features: of a network without a head, perhaps scaled behind it."""
     own = getattr(model, "num_classes", None)
     counts, passing = inside(model, "num_classes", IN_PLACE) if own is None else ([own], True)
     return passing and {*counts} == {0}

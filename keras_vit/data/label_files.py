@@ -20,8 +20,8 @@ _FILE = "file filename file_name filepath file_path image image_name image_path 
 _PARTS = "set subset part partition phase fold".split()  # with cells that name parts
 _LABEL = "label labels class class_name category target tag tags".split()
 _LACKING = "na n/a nan null -1".split()  # cells that other programs write for a label that lacks
-# Columns that count the rows, or tell the part as fastai does, and are no labels beside others.
-_ROW = "id idx index row row_id uid uuid is_train is_valid is_val is_test".split()
+# Columns beside others that count the rows, or tell the part as fastai does.
+_NO_LABELS = "id idx index row row_id uid uuid is_train is_valid is_val is_test".split()
 ASK = 'say problem="single_label", "multi_label" or "regression"'
 
 
@@ -145,7 +145,7 @@ def read_csv(path, problem):
     refuse(missing, f"problem must name columns of {path}, which has {known}")
     chosen = list(problem if has_heads else (name for name in columns if name.lower() in _LABEL))
     if not has_heads and len(chosen) != 1:
-        chosen = [name for name in columns if name.lower() not in (*_ROW, *_PARTS)] or columns
+        chosen = [name for name in columns if name.lower() not in (*_NO_LABELS, *_PARTS)] or columns
     if others := [name for name in columns if name not in chosen]:
         ending = "" if has_heads else "; name several with the problem of each"
         warnings.warn(

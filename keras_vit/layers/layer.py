@@ -191,7 +191,7 @@ class AdaptableKernel:
         if "lora_kernel_a" not in names or not (is_adapted or takes_sum):
             before = np.array(self.lora_kernel_a) if is_adapted else None
             super().load_own_variables(store)
-            if is_adapted:  # of a sum, beside which one factor alone is to be zero
+            if is_adapted:  # Keras makes both factors zero: neither would have a gradient
                 self.lora_kernel_a.assign(before)
             return
         for variable in self.weights:
