@@ -46,9 +46,9 @@ def run_evaluate(args):
     source = open_source(args.data, args.data_dir, args.labels, args.problem)
     split, top = args.split or "test", args.top
     if source.name == recipe.get("dataset"):  # parts are those that the run had
-        own = {part: recipe.get(f"{part}_split") for part in ("test", "validation")}
+        fallbacks = {part: recipe.get(f"{part}_split") for part in ("test", "validation")}
         of_run = settings["test_split"] or recipe["test_split"]
-        split, of_run = (source.with_own_parts(each, own) for each in (split, of_run))
+        split, of_run = (source.with_fallbacks(each, fallbacks) for each in (split, of_run))
         if split == of_run:
             folder = os.path.dirname(file_of(args.model))
             results.compare_test(folder, source, source.rows(split))

@@ -18,7 +18,8 @@ class KerasBatches(keras.utils.PyDataset):
     """What `fit`, `evaluate` and `predict` of Keras call: batches by number, epoch after epoch.
 
     A subclass has `training`, `steps_per_epoch` and, by step, `_dataset`: a `grain.MapDataset` of
-    (uint8 images, ...). Its `__iter__` makes of `_read()` what Keras takes.
+    (uint8 images, ...); `_no_rows` is such a batch of none. `_for_keras` makes of one, when it is
+    normalised, what Keras takes.
 
     Args:
         scale: (mean, std) of `normalized`, for the images.
@@ -56,7 +57,8 @@ class KerasBatches(keras.utils.PyDataset):
         if not 0 <= index < len(self):
             raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
         step = self.start + self.passes * len(self) + int(index)
-        batch = next(iter(self.from_step(step, 1)))
+        rows = self._dataset[step] if step < len(self._dataset) else self._no_rows
+        batch = self._for_keras(self._normalized(rows))
         if not len(batch[0]) and keras.backend.backend() != "tensorflow":
             raise ValueError(
                 f"No image of batch {index} can be read, and Keras's loss of no image is NaN. "
@@ -72,17 +74,8 @@ class KerasBatches(keras.utils.PyDataset):
         if self.training:
             self.passes += 1
 
-    def _read(self, empty):
-        """Yields the batches, read ahead, with normalised images in float32.
-
-        `empty` stands for the last one where a process has no row of it.
-        """
+    def __iter__(self):
         dataset = self._dataset[self.start : self.start + len(self)]
-
-        def finish(batch):
-            images, *rest = batch
-            return normalized(images, *self._scale), *rest
-
         grain = import_grain()
         # One batch waits for each thread: Grain's default of 500 would hold gigabytes.
         options = grain.ReadOptions(num_threads=self._threads, prefetch_buffer_size=self._threads)
@@ -93,12 +86,17 @@ class KerasBatches(keras.utils.PyDataset):
             if not flags.FLAGS.is_parsed():  # Grain reads some, in programs that are no absl apps
                 flags.FLAGS.mark_as_parsed()
             workers = grain.MultiprocessingOptions(num_workers=self._processes)
-            batches = dataset.to_iter_dataset(options).mp_prefetch(workers).map(finish)
+            batches = dataset.to_iter_dataset(options).mp_prefetch(workers).map(self._normalized)
         else:
-            batches = dataset.map(finish).to_iter_dataset(options)
+            batches = dataset.map(self._normalized).to_iter_dataset(options)
         with contextlib.closing(iter(batches)) as iterator:
-            yield from iterator
-        yield from [empty] * (len(self) - len(dataset))
+            yield from map(self._for_keras, iterator)
+        # A process may have no row of the last batch.
+        yield from map(self._for_keras, [self._no_rows] * (len(self) - len(dataset)))
+
+    def _normalized(self, batch):
+        images, *rest = batch
+        return normalized(images, *self._scale), *rest
 
 
 def part_of_process(batch, share):
@@ -108,8 +106,10 @@ def part_of_process(batch, share):
     return batch[start:end]
 
 
-def threads_for(source, image_size):
-    """The number of cores, up to 16; 0 for small images in memory, which threads slow down."""
+def threads_for(source, image_size, threads=None):
+    """`threads`, or the cores, up to 16; none for small images in memory, which are faster so."""
+    if threads is not None:
+        return positive_int(threads, "threads")
     if isinstance(source, ArraySource) and math.prod(image_size) <= 64 * 64:
         return 0
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -120,15 +120,11 @@ def pipeline(
     if split is None:
         split, training = recipe.train_split, training is None or training
     # CIFAR's recipes hold out the last training examples, which the test part must not replace.
-    own = {"test": recipe.test_split, "validation": recipe.validation_split}
-    split = source.with_own_parts(str(split), own)
+    fallbacks = {"test": recipe.test_split, "validation": recipe.validation_split}
+    split = source.with_fallbacks(str(split), fallbacks)
     if channels is None:
         channels = image_shape_of(model)[2] or source.channels or 3
     check_choice("channels", channels, (1, 3))
-    if threads is None:
-        threads = threads_for(source, recipe.train.image_size)
-    else:
-        threads = positive_int(threads, "threads")
     batch_size = recipe.micro_batch_size if batch_size is None else batch_size
     return Pipeline(
         source,
@@ -138,7 +134,7 @@ def pipeline(
         training=starts_training(split) if training is None else bool(training),
         seed=check_seed(recipe.seed if seed is None else seed),
         channels=channels,
-        threads=threads,
+        threads=threads_for(source, recipe.train.image_size, threads),
         workers=positive_int(workers, "workers") if workers != 0 else 0,
     )
 
@@ -167,8 +163,7 @@ class Pipeline(KerasBatches):
             of a regression are its targets. Of several heads the first three are dicts by head.
         missing: {head: how many examples of the split lack its label}, without those of 0.
         label_rows: what makes labels for Keras, a `keras_vit.data.label_rows.LabelRows`.
-        preprocessing: what makes later images like those of the recipe's evaluation; a model that
-            is trained with this pipeline has it from then on.
+        preprocessing: that of the recipe's evaluation, which models keep that are trained with it.
         image_shape: (height, width, channels).
         start: the step at which this object begins.
     """
@@ -201,13 +196,23 @@ class Pipeline(KerasBatches):
 
         self.label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
         self._reader = Reader(source, self.rows, transform, channels, self.label_rows, training)
+        self._no_rows = self._reader.collate([])
         self._unreadable = Unreadable(source, self.num_examples)
         self._recipe = recipe
         if training:
             self._check_training()
         self._dataset = self._batches(share=(0, 1))
 
-    balanced_class_weights = balanced_class_weights
+    def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
+        """Weights of classes for a loss to which all are as important; of heads {head: weights}.
+
+        n / (K · n_k) for n images of K classes, n_k of them of class k, as scikit-learn's
+        `compute_class_weight("balanced")`; () for a head whose labels are no classes.
+
+        Raises:
+            ValueError: images with other labels than one class of several, or a class without any.
+        """
+        return balanced_class_weights(self.source, self.rows)
 
     def _check_training(self):
         """Raises a ValueError where a batch, or a layer that augments batches, does not fit."""
@@ -267,16 +272,16 @@ class Pipeline(KerasBatches):
         if process not in range(processes) or self.batch_size % processes:
             raise ValueError(
                 "process must be in 0..processes-1, and batch_size a multiple of processes. "
-                f"Received: process={process}, processes={processes}, batch_size={self.batch_size}"
+                f"Received: {process=}, {processes=}, batch_size={self.batch_size}"
             )
         other = copy.copy(self)
         other._dataset = self._batches(share=(process, processes))
         return other
 
-    def __iter__(self):
-        for images, rows, notes in self._read(empty=self._reader.collate([])):
-            self._unreadable.add(notes)
-            yield images, *self.label_rows.labels(rows)
+    def _for_keras(self, batch):
+        images, rows, notes = batch
+        self._unreadable.add(notes)
+        return images, *self.label_rows.labels(rows)
 
     def get_state(self):
         """What a run remembers: (row, reason) of each example that could not be read."""
@@ -286,10 +291,9 @@ class Pipeline(KerasBatches):
         self._unreadable.update(state)
 
     def __repr__(self):
-        height, width, channels = self.image_shape
         return (
             f"Pipeline({self.name!r}, {self.split!r}, examples={self.num_examples}, "
-            f"batch_size={self.batch_size}, image={height}x{width}x{channels}, "
+            f"batch_size={self.batch_size}, image={'x'.join(map(str, self.image_shape))}, "
             f"classes={self.num_classes}, steps_per_epoch={self.steps_per_epoch}, "
             f"training={self.training}, start={self.start}, skipped={len(self.skipped)}"
             f"{problem_told(self.problem)})"

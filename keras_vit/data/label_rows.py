@@ -6,7 +6,6 @@ Rows of a batch are mixed as its pixels are. What Keras is fed is made of them a
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -88,18 +87,8 @@ def count_missing(source, rows):
     return {head: count for head, count in counts.items() if count}
 
 
-def balanced_class_weights(pipeline: Any) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
-    """A weight for each class, for a loss to which all classes are as important: a tuple.
-
-    Of several heads it is a dict {head: weights}, which are () for other labels than classes.
-
-    It is n / (K · n_k) for n rows of K classes, n_k of them of class k, as scikit-learn's
-    `compute_class_weight("balanced")`: the mean over the images is 1.
-
-    Raises:
-        ValueError: images with other labels than one class of several, or a class without any.
-    """
-    source, rows = pipeline.source, pipeline.rows
+def balanced_class_weights(source, rows):
+    """As `Pipeline.balanced_class_weights`, of some rows of a source."""
     has_heads = isinstance(source.problem, Mapping)
     problems = source.problem.values() if has_heads else [source.problem]
     rule = "Weights balance classes of which each image has one; leave class weights out"

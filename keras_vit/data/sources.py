@@ -74,22 +74,22 @@ class Source:
         """Whether "train", "validation" or "test" is in the set, under any of its names."""
         return "all" in self.parts or part in map(part_of, self.parts)
 
-    def with_own_parts(self, split, own):
-        """A split in which a part that this set lacks is another of its splits, as `own` says.
+    def with_fallbacks(self, split, fallbacks):
+        """A split with another one of `fallbacks` in place of each part that this set lacks.
 
-        `own` is {"test" or "validation": split or `None`}.
+        They are {"test" or "validation": split or `None`}.
         """
         pieces = []
         for piece in split.split("+"):
             name, bracket, bounds = piece.strip().partition("[")
             part = part_of(name)
-            known = None if part is None or self.has_part(part) else own.get(part)
-            if known and bracket and part_of(known) is None:
+            other = None if part is None or self.has_part(part) else fallbacks.get(part)
+            if other and bracket and part_of(other) is None:
                 raise ValueError(
-                    f"{self.name} has no part {part!r}, for which the recipe takes {known!r}. "
-                    f"Received: split={split!r}; write a slice of {known.split('[')[0]!r} instead."
+                    f"{self.name} has no part {part!r}, for which the recipe takes {other!r}. "
+                    f"Received: split={split!r}; write a slice of {other.split('[')[0]!r} instead."
                 )
-            pieces.append(f"{known}{bracket}{bounds}" if known else piece)
+            pieces.append(f"{other}{bracket}{bounds}" if other else piece)
         return "+".join(pieces)
 
     def __getitem__(self, row):

@@ -1,0 +1,134 @@
+"""Batches as Keras takes them: by number, epoch after epoch, and read ahead in processes."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_vit.data import batches, pipeline
+from tests.data.pipeline_cases import assert_same, class_folders, numbered, numbers, recipe
+from tests.support import ROOT, refuses, to_numpy
+
+any_backend = pytest.mark.any_backend
+BATCH = 8
+
+
+class MeanPixel(keras.layers.Layer):
+    """The mean of an image, times a weight."""
+
+    def build(self, shape):
+        self.weight = self.add_weight(shape=(1,), initializer="zeros", name="weight")
+
+    def call(self, images):
+        return keras.ops.mean(images, axis=(1, 2, 3))[:, None] * self.weight
+
+
+def trained(data, **options):
+    """The mean pixel of each batch of `fit`: the gradient of the only weight."""
+    model = keras.Sequential([keras.Input((4, 4, 3)), MeanPixel()])
+    model.compile(
+        keras.optimizers.SGD(1.0), loss=lambda y, out: -keras.ops.mean(out), jit_compile=False
+    )
+    history = [0.0]
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            history.append(float(to_numpy(self.model.trainable_variables[0].value)[0]))
+
+    model.fit(data, verbose=0, callbacks=[Recorder()], **options)
+    return np.diff(history)
+
+
+def means(batches):
+    return np.array([images.mean() for images, _ in batches])
+
+
+def test_fit_shows_an_epoch_of_batches_in_each_epoch():
+    """Which one it begins with depends on whether Keras builds the model from a first batch."""
+    train = pipeline(numbered(43), recipe(BATCH))
+    found = trained(train, epochs=3, shuffle=False)
+    starts = [np.abs(found - means(train.from_step(5 * e, 15))).max() for e in (0, 1)]
+    assert min(starts) < 1e-5
+    shuffled = np.sort(trained(train, epochs=1))  # Keras's default: the batches in another order
+    epochs = [np.sort(means(train.from_step(5 * e, 5))) for e in range(8)]
+    assert min(np.abs(shuffled - epoch).max() for epoch in epochs) < 1e-5
+
+
+def test_evaluate_and_predict_see_everything_once():
+    test = pipeline(numbered(19), recipe(BATCH), "test")
+    model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Lambda(lambda x: x[:, 0, 0])])
+    model.compile(loss=lambda y, out: 0.0 * out[:, 0] + keras.ops.cast(y, "float32"))
+    for _ in range(2):
+        pixels = model.predict(test, verbose=0)
+        assert numbers(pixels[:, None, None]) == list(range(19))
+        loss = model.evaluate(test, verbose=0)
+        assert abs(loss - np.mean(np.arange(19) % 5)) < 1e-5
+
+
+@any_backend
+def test_a_batch_by_its_number_is_read_in_this_process(monkeypatch):
+    """Keras asks for one after the other: processes for each would start for seconds."""
+    helped = pipeline(numbered(20), recipe(BATCH), "test", workers=2)
+    whole = list(pipeline(numbered(20), recipe(BATCH), "test"))
+    monkeypatch.setattr(batches, "import_grain", None)  # which makes processes and threads
+    assert_same([helped[2], helped[0]], [whole[2], whole[0]])
+    refuses("Batch 3 is outside", helped.__getitem__, 3, error=IndexError)
+
+
+@pytest.mark.slow
+@any_backend
+def test_worker_processes_make_the_same_batches(tmp_path):
+    """A script of its own, because workers import the main module again."""
+    class_folders(tmp_path, per_class=12)
+    code = f"""
+import numpy as np
+from keras_vit.data import pipeline
+from tests.data.pipeline_cases import RANDOM, recipe
+
+if __name__ == "__main__":
+    made = recipe(4, train=RANDOM, mixup=0.2)
+    alone, helped = (pipeline({str(tmp_path)!r}, made, workers=n) for n in (0, 2))
+    for (x, y), (u, v) in zip(alone, helped, strict=True):
+        np.testing.assert_array_equal(x, u)
+        np.testing.assert_array_equal(y, v)
+    print("same", len(alone))
+"""
+    done = run_script(tmp_path / "script.py", code)
+    assert done.stdout == "same 5\n", done.stderr
+
+
+def run_script(path, code):
+    path.write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(path)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+WORKERS_THAT_END = [
+    "if __name__ != '__main__': sys.exit()",
+    pytest.param("if __name__ != '__main__': import no_such_module", marks=pytest.mark.slow),
+    pytest.param("", marks=pytest.mark.slow),  # the script has no guard
+]
+
+
+@pytest.mark.parametrize("start", WORKERS_THAT_END)
+@any_backend
+def test_workers_that_end_at_their_start_are_an_error(tmp_path, start):
+    """Whatever their exit code; the error says what to do."""
+    done = run_script(
+        tmp_path / "script.py",
+        f"""
+import sys
+import tests.bare
+{start}
+from keras_vit.data import pipeline
+from tests.data.pipeline_cases import numbered, recipe
+list(pipeline(numbered(16), recipe(), "test", workers=1))
+""",
+    )
+    assert done.returncode == 1
+    told = "A worker process of the pipeline has ended with exit code"
+    assert told in done.stderr and '`if __name__ == "__main__":`' in done.stderr, done.stderr
