@@ -32,6 +32,10 @@ class KerasBatches(keras.utils.PyDataset):
     def __init__(self, scale, threads, processes):
         super().__init__()
         self._scale, self._threads, self._processes = scale, threads, processes
+        self._next = {}  # the step after the last one that was asked for -> its reader, or None
+
+    def __getstate__(self):
+        return {**vars(self), "_next": {}}  # a copy reads for itself
 
     def __len__(self):
         return self.steps_per_epoch if self._steps is None else self._steps
@@ -56,14 +60,26 @@ class KerasBatches(keras.utils.PyDataset):
     def __getitem__(self, index):
         if not 0 <= index < len(self):
             raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
-        step = self.start + self.passes * len(self) + int(index)
-        rows = self._dataset[step] if step < len(self._dataset) else self._no_rows
-        batch = self._for_keras(self._normalized(rows))
+        index = int(index)
+        batch = self._batch(self.start + self.passes * len(self) + index, len(self) - index)
         if not len(batch[0]) and keras.backend.backend() != "tensorflow":
             raise ValueError(
                 f"No image of batch {index} can be read, and Keras's loss of no image is NaN. "
                 f"Received: batch_size={self.batch_size}; take another one, or remove the files."
             )
+        return batch
+
+    def _batch(self, step, left):
+        """The batch of a step; of steps that follow each other the `left` ones are read ahead."""
+        reader = self._next.pop(step, False)  # by one thread alone, where Keras has several
+        if reader is None:
+            reader = iter(self.from_step(step, left))
+        if reader:
+            batch = next(reader)
+        else:
+            rows = self._dataset[step] if step < len(self._dataset) else self._no_rows
+            batch = self._for_keras(self._normalized(rows))
+        self._next = {step + 1: reader or None} if left > 1 else {}
         return batch
 
     def on_epoch_end(self):

@@ -1,5 +1,6 @@
 """Batches as Keras takes them: by number, epoch after epoch, and read ahead in processes."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -8,7 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.data import batches, pipeline
+from keras_vit.data import pipeline
+from keras_vit.data.batches import KerasBatches
 from tests.data.pipeline_cases import assert_same, class_folders, numbered, numbers, recipe
 from tests.support import ROOT, refuses, to_numpy
 
@@ -69,13 +71,57 @@ def test_evaluate_and_predict_see_everything_once():
 
 
 @any_backend
-def test_a_batch_by_its_number_is_read_in_this_process(monkeypatch):
-    """Keras asks for one after the other: processes for each would start for seconds."""
+@pytest.mark.parametrize("order", [range(5), (3, 4, 0, 2, 1), (4, 0, 1, 2, 3), (1, 1, 2, 2, 3)])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_batches_by_number_are_those_of_a_pass(order, split):
+    data = pipeline(numbered(40), recipe(BATCH), split, threads=2)
+    batches = list(data)
+    assert_same([data[i] for i in order], [batches[i] for i in order])
+    refuses("Batch 5 is outside", data.__getitem__, 5, error=IndexError)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """(step, steps) of what is opened to be read ahead."""
+    calls, from_step = [], KerasBatches.from_step
+
+    def counted(self, step, steps=None):
+        calls.append((step, steps))
+        return from_step(self, step, steps)
+
+    monkeypatch.setattr(KerasBatches, "from_step", counted)
+    return calls
+
+
+@any_backend
+def test_batches_whose_numbers_follow_each_other_are_read_ahead(opened):
+    train = pipeline(numbered(40), recipe(BATCH))
+    for _ in range(2):
+        for i in range(5):
+            train[i]
+        train.on_epoch_end()
+    assert opened == [(1, 4), (6, 4)]
+    undisturbed = list(pipeline(numbered(40), recipe(BATCH)))
+    one = pipeline(numbered(40), recipe(BATCH))
+    assert_same([one[0], one[1]], undisturbed[:2])
+    other = copy.copy(one)  # which does not take what the first one reads
+    assert_same([other[2], one[2], other[3], one[3]], [undisturbed[i] for i in (2, 2, 3, 3)])
+
+
+@any_backend
+def test_a_batch_out_of_order_is_read_in_this_process(opened):
+    """Processes for each would start for seconds."""
     helped = pipeline(numbered(20), recipe(BATCH), "test", workers=2)
     whole = list(pipeline(numbered(20), recipe(BATCH), "test"))
-    monkeypatch.setattr(batches, "import_grain", None)  # which makes processes and threads
     assert_same([helped[2], helped[0]], [whole[2], whole[0]])
-    refuses("Batch 3 is outside", helped.__getitem__, 3, error=IndexError)
+    assert not opened
+
+
+def test_keras_evaluates_with_one_reader(opened):
+    model = keras.Sequential([keras.Input((4, 4, 3)), MeanPixel()])
+    model.compile(loss="mse")
+    model.evaluate(pipeline(numbered(80), recipe(BATCH), "test"), verbose=0)
+    assert [steps for _, steps in opened] in ([9], [9, 9])
 
 
 @pytest.mark.slow
