@@ -17,9 +17,9 @@ from keras_vit.workarounds import report_ended_workers
 class KerasBatches(keras.utils.PyDataset):
     """What `fit`, `evaluate` and `predict` of Keras call: batches by number, epoch after epoch.
 
-    A subclass has `training`, `steps_per_epoch` and, by step, `_dataset`: a `grain.MapDataset` of
-    (uint8 images, ...); `_no_rows` is such a batch of none. `_for_keras` makes of one, when it is
-    normalised, what Keras takes.
+    A subclass has `training`, `batch_size`, `steps_per_epoch` and, by step, `_dataset`: a
+    `grain.MapDataset` of batches (uint8 images, ...). `_for_keras` makes of one of them, after its
+    images are normalised, what Keras takes. `_empty_batch` has no image.
 
     Args:
         scale: (mean, std) of `normalized`, for the images.
@@ -32,10 +32,10 @@ class KerasBatches(keras.utils.PyDataset):
     def __init__(self, scale, threads, processes):
         super().__init__()
         self._scale, self._threads, self._processes = scale, threads, processes
-        self._next = {}  # the step after the last one that was asked for -> its reader, or None
+        self._following = {}  # {step: the batches from it on} for the step after the last call's
 
     def __getstate__(self):
-        return {**vars(self), "_next": {}}  # a copy reads for itself
+        return {**vars(self), "_following": {}}  # a copy reads for itself
 
     def __len__(self):
         return self.steps_per_epoch if self._steps is None else self._steps
@@ -60,26 +60,22 @@ class KerasBatches(keras.utils.PyDataset):
     def __getitem__(self, index):
         if not 0 <= index < len(self):
             raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
-        index = int(index)
-        batch = self._batch(self.start + self.passes * len(self) + index, len(self) - index)
+        step, left = self.start + self.passes * len(self) + int(index), len(self) - index
+        following = self._following.pop(step, None)  # by one thread alone, where several ask
+        if following:
+            batch = next(following)  # which reads ahead from the first call on
+        else:
+            is_empty = step >= len(self._dataset)
+            batch = self._empty_batch if is_empty else self._dataset[step]
+            batch = self._for_keras(self._normalized(batch))
+        self._following = {}
+        if left > 1:
+            self._following[step + 1] = following or iter(self.from_step(step + 1, left - 1))
         if not len(batch[0]) and keras.backend.backend() != "tensorflow":
             raise ValueError(
                 f"No image of batch {index} can be read, and Keras's loss of no image is NaN. "
                 f"Received: batch_size={self.batch_size}; take another one, or remove the files."
             )
-        return batch
-
-    def _batch(self, step, left):
-        """The batch of a step; of steps that follow each other the `left` ones are read ahead."""
-        reader = self._next.pop(step, False)  # by one thread alone, where Keras has several
-        if reader is None:
-            reader = iter(self.from_step(step, left))
-        if reader:
-            batch = next(reader)
-        else:
-            rows = self._dataset[step] if step < len(self._dataset) else self._no_rows
-            batch = self._for_keras(self._normalized(rows))
-        self._next = {step + 1: reader or None} if left > 1 else {}
         return batch
 
     def on_epoch_end(self):
@@ -108,7 +104,7 @@ class KerasBatches(keras.utils.PyDataset):
         with contextlib.closing(iter(batches)) as iterator:
             yield from map(self._for_keras, iterator)
         # A process may have no row of the last batch.
-        yield from map(self._for_keras, [self._no_rows] * (len(self) - len(dataset)))
+        yield from map(self._for_keras, [self._empty_batch] * (len(self) - len(dataset)))
 
     def _normalized(self, batch):
         images, *rest = batch
@@ -123,11 +119,11 @@ def part_of_process(batch, share):
 
 
 def threads_for(source, image_size, threads=None):
-    """`threads`, or the cores, up to 16; none for small images in memory, which are faster so."""
+    """`threads`; if `None` the number of cores, up to 16, or 0 where threads take longer."""
     if threads is not None:
         return positive_int(threads, "threads")
     if isinstance(source, ArraySource) and math.prod(image_size) <= 64 * 64:
-        return 0
+        return 0  # small images in memory
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(count or 1, 16)
 

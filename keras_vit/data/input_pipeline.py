@@ -161,7 +161,7 @@ class Pipeline(KerasBatches):
         num_examples: in the split, unreadable ones included.
         problem, num_classes, class_names, left_out: see `keras_vit.data.ImageDataset`; the classes
             of a regression are its targets. Of several heads the first three are dicts by head.
-        missing: {head: how many examples of the split lack its label}, without those of 0.
+        missing: {head: how many examples of the split lack its label}, of heads that some lack.
         label_rows: what makes labels for Keras, a `keras_vit.data.label_rows.LabelRows`.
         preprocessing: that of the recipe's evaluation, which models keep that are trained with it.
         image_shape: (height, width, channels).
@@ -196,7 +196,7 @@ class Pipeline(KerasBatches):
 
         self.label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
         self._reader = Reader(source, self.rows, transform, channels, self.label_rows, training)
-        self._no_rows = self._reader.collate([])
+        self._empty_batch = self._reader.collate([])
         self._unreadable = Unreadable(source, self.num_examples)
         self._recipe = recipe
         if training:
@@ -204,10 +204,10 @@ class Pipeline(KerasBatches):
         self._dataset = self._batches(share=(0, 1))
 
     def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
-        """Weights of classes for a loss to which all are as important; of heads {head: weights}.
+        """A weight for each class, so that all count alike in a loss; of heads {head: weights}.
 
-        n / (K · n_k) for n images of K classes, n_k of them of class k, as scikit-learn's
-        `compute_class_weight("balanced")`; () for a head whose labels are no classes.
+        Class k has n / (K · n_k), where n_k of n images of K classes are its own, as scikit-learn's
+        `compute_class_weight("balanced")`. A head whose labels are no classes has ().
 
         Raises:
             ValueError: images with other labels than one class of several, or a class without any.
@@ -234,7 +234,7 @@ class Pipeline(KerasBatches):
 
     @property
     def steps_per_epoch(self):
-        """Batches in an epoch, as `len` unless `from_step` changed it; in training full ones."""
+        """How many batches an epoch has, full ones in training."""
         epoch = self.num_examples / self.batch_size
         return math.floor(epoch) if self.training else math.ceil(epoch)
 
@@ -257,10 +257,10 @@ class Pipeline(KerasBatches):
 
     def overlaps(self, other: Any) -> bool:
         """Whether another pipeline has some of these examples, as far as that is known."""
-        one, two = self.source, getattr(other, "source", None)
-        if two is None or one.content is None or one.content != two.content:
+        source, compared = self.source, getattr(other, "source", None)
+        if compared is None or source.content is None or source.content != compared.content:
             return False
-        return one.parts == two.parts and bool(np.isin(self.rows, other.rows).any())
+        return source.parts == compared.parts and bool(np.isin(self.rows, other.rows).any())
 
     def shard(self, process: int, processes: int) -> "Pipeline":
         """A `Pipeline` of one process's rows of every batch; of the last one they may be none.

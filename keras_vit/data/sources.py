@@ -20,7 +20,7 @@ _NAMES = {  # what people call the parts
 }
 # As in test_set, test1, train_2017 and trainB; "val200" and "val2000" are slices, as VTAB has them.
 _ENDINGS = re.compile(r"[-_ ]?((?i:set|data|dataset|images|split|dir)|\d|(?!2000)20\d\d|[AB])\Z")
-# Of the order in which slices are drawn from class folders: any number, but the same in every run.
+# Decides from which places slices of class folders are drawn. Any number would do, in all runs.
 SLICE_SEED = 3
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
 _BOUND = r"\s*(-?\d+|-?\d+(?:\.\d+)?%)?\s*"

@@ -135,25 +135,28 @@ class Transform:
         check("ratio", "(low, high), above 0", 0 < narrow <= broad)
         check("draft", "True or False", isinstance(self.draft, bool))
         side, is_centered = max(self.image_size), self.crop in CENTERED
-        fits = self.crop_fraction is None or (is_centered and self.resize_small is None)
-        check("crop_fraction", f"None unless crop is of {CENTERED}, without resize_small", fits)
         is_window = is_centered or self.crop in ("resize_small_random", "squash_random")
-        fits = not is_window or self.crop_fraction is not None or (self.resize_small or 0) >= side
-        check("resize_small", f"at least {side} for crop={self.crop!r}", fits)
+        has_fraction, has_room = self.crop_fraction is not None, (self.resize_small or 0) >= side
+        may_have_fraction = is_centered and self.resize_small is None
+        rule = f"None unless crop is of {CENTERED}, without resize_small"
+        check("crop_fraction", rule, may_have_fraction or not has_fraction)
+        rule = f"at least {side} for crop={self.crop!r}"
+        check("resize_small", rule, has_room or has_fraction or not is_window)
         rotation, scale, shift = (0, 0, 0) if self.affine is None else self.affine
-        fits = min(rotation, scale, shift) >= 0 and scale < 1
-        check("affine", "(rotation, scale, shift), none negative and scale below 1", fits)
-        match (0, 0) if self.randaugment is None else self.randaugment:
+        rule = "(rotation, scale, shift), none negative and scale below 1"
+        check("affine", rule, min(rotation, scale, shift) >= 0 and scale < 1)
+        match self.randaugment:
             case (int(operations), int(magnitude) | float(magnitude)):
-                fits = operations >= 0 and 0 <= magnitude < math.inf
-            case _:
-                fits = False
-        check("randaugment", "(operations, magnitude), such as (2, 10), or None", fits)
+                is_randaugment = operations >= 0 and 0 <= magnitude < math.inf
+            case other:
+                is_randaugment = other is None
+        check("randaugment", "(operations, magnitude), such as (2, 10), or None", is_randaugment)
         check("value_range", "(low, high)", black < white)
-        fits = (self.mean is None) == (self.std is None)
-        check("mean", f"given with std, or neither; std={brief(self.std)}", fits)
-        fits = self.mean is None or self.value_range == Transform.value_range
-        check("value_range", "left out beside mean, which says the same", fits)
+        has_mean, has_std = self.mean is not None, self.std is not None
+        check("mean", f"given with std, or neither; std={brief(self.std)}", has_mean == has_std)
+        is_default = self.value_range == Transform.value_range
+        rule = "left out beside mean, which says the same"
+        check("value_range", rule, is_default or not has_mean)
 
     @functools.cached_property
     def steps(self):
