@@ -163,7 +163,7 @@ class Pipeline(KerasBatches):
             of a regression are its targets. Of several heads the first three are dicts by head.
         missing: {head: how many examples of the split lack its label}, of heads that some lack.
         label_rows: what makes labels for Keras, a `keras_vit.data.label_rows.LabelRows`.
-        preprocessing: that of the recipe's evaluation, which models keep that are trained with it.
+        preprocessing: that of the recipe's evaluation; a model trained with the pipeline keeps it.
         image_shape: (height, width, channels).
         start: the step at which this object begins.
     """
