@@ -10,9 +10,11 @@ import keras
 import torch
 import torch.nn.functional as F
 
+from keras_vit.layers import fast_torch_products
 from keras_vit.layers.fast_torch_products import (
     gelu,
     is_recorded,
+    is_written_down,
     linear,
     product,
     takes_float32,
@@ -20,6 +22,8 @@ from keras_vit.layers.fast_torch_products import (
 )
 
 __all__ = ["gelu", "linear"]  # and what is defined here
+
+MANY_SCORES = 2**19  # of a head; 724 tokens have as many
 
 # Once a block of 31 MiB was freed, glibc keeps up to 62 MiB of what is freed. Before, it returns
 # every activation to the system and takes it again page by page, a sixth of an inference's time.
@@ -45,8 +49,29 @@ def attention(query, key, value):
     """The attention of `kernels.attention`; that of `keras.ops` breaks compiled graphs."""
     if takes_float32(query):
         return attention(query.float(), key.float(), value.float()).to(query.dtype)
+    if takes_products(query, key):
+        return attention_by_products(query, key, value)
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+
+
+def takes_products(query, key):
+    """Whether PyTorch's products are faster on this CPU than its fused attention.
+
+    They keep the weights for the backward pass, which must not be too many; exports have the fused.
+    """
+    if not fast_torch_products.ONEDNN_IS_FASTER or query.dtype != torch.bfloat16:
+        return False
+    is_here = query.device.type == "cpu" and not is_written_down()
+    return is_here and query.shape[1] * key.shape[1] <= MANY_SCORES
+
+
+def attention_by_products(query, key, value):
+    """softmax(q kᵀ / √D_h) v, with scores and weights in the type of the inputs."""
+    batch, _, heads, width = query.shape
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (query * width**-0.5, key, value))
+    y = torch.softmax(q @ k.transpose(1, 2), -1) @ v
+    return y.unflatten(0, (batch, heads)).transpose(1, 2)
 
 
 def as_tensor(array):

@@ -102,6 +102,11 @@ def is_recorded():
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
+def is_written_down():
+    """Whether PyTorch writes down a program that is to run elsewhere."""
+    return torch.compiler.is_exporting() or torch.jit.is_tracing()
+
+
 class _Product(torch.autograd.Function):
     """The product by oneDNN, whose operation has no derivatives of its own, or in float32.
 
@@ -164,9 +169,7 @@ def takes_float32(x):
 
     An exported program is to run elsewhere, so that it has the type of the model.
     """
-    if x.dtype not in EMULATED or x.device.type != "cpu":
-        return False
-    return not (torch.compiler.is_exporting() or torch.jit.is_tracing())
+    return x.dtype in EMULATED and x.device.type == "cpu" and not is_written_down()
 
 
 @functools.cache

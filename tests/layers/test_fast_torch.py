@@ -15,8 +15,11 @@ if BACKEND != "torch":
     pytest.skip("of PyTorch's own functions", allow_module_level=True)
 
 import torch
+import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from keras_vit.layers import fast_torch
 
 __all__ = ["either_library"]  # a fixture
 
@@ -49,6 +52,22 @@ def test_one_compiled_graph(name, either_library):
     tensors = [torch.tensor(a, dtype=torch.float32) for a in arrays]
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     assert_close(to_numpy(compiled(*tensors)), to_numpy(function(*tensors)), 1e-5)
+
+
+@pytest.mark.parametrize("tokens, is_fused", [(5, False), (fast_torch.MANY_SCORES, True)])
+def test_attention_by_products(tokens, is_fused, either_library, monkeypatch):
+    """In bfloat16, of tokens whose weights take little memory, on CPUs where it is faster."""
+    fused, fusions = F.scaled_dot_product_attention, []
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda *x: fusions.append(x[0].dtype) or fused(*x)
+    )
+    query, key, value = (torch.tensor(normal(1, n, 2, 4)) for n in (2, tokens, tokens))
+    for dtype in (torch.float32, torch.bfloat16):
+        kernels.attention(query.to(dtype), key.to(dtype), value.to(dtype))
+    is_fused = is_fused or either_library != "amd_avx512"
+    in_float32 = either_library == "avx2"  # which has no instruction for bfloat16
+    assert len(fusions) == 1 + is_fused
+    assert set(fusions) == {torch.float32, *([torch.bfloat16] * (is_fused and not in_float32))}
 
 
 def test_a_kernel_keeps_its_values_where_it_is_laid_out():
