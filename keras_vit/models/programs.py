@@ -37,8 +37,9 @@ def _with_programs(blocks, function):
     """A function that runs blocks by one program, which PyTorch compiles in its first call."""
     import torch
 
-    # Of any number of images, so that the last batch of an epoch is not compiled once more.
-    options = {"dynamic": True}
+    # Of any number of images, so that the last batch of an epoch is not compiled once more. On a
+    # GPU a program of one number is faster; where a second number comes PyTorch makes another.
+    options = {"dynamic": None if torch.cuda.is_available() else True}
     if "recompile_limit" in inspect.signature(torch.compile).parameters:  # PyTorch 2.12 or later
         options["recompile_limit"] = MOST_PROGRAMS
     program = torch.compile(_call, **options)
