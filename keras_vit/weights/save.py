@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import warnings
 from typing import Literal
 
 import keras
@@ -28,6 +27,7 @@ from keras_vit.weights.formats import (
 )
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.read_back import warn_of_changes
+from keras_vit.weights.safety import warn
 from keras_vit.weights.writable import DIFFERS
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
@@ -176,10 +176,9 @@ def _check_obstacles(model, format, force):
     if hard:
         reason, advice = f"has no place for: {', '.join(hard)}", ""
     elif soft and all(text.startswith("epsilon=") for text in soft):
-        warnings.warn(
+        warn(
             f"The code that reads {format!r} files has another epsilon in its norms than this "
-            f"model, {soft[0]}; outputs may differ in late digits.",
-            stacklevel=3,
+            f"model, {soft[0]}; outputs may differ in late digits."
         )
         return
     elif soft and not force:
@@ -259,9 +258,8 @@ def _warn_of_others(file, config):
         return
     files = sorted(each.name for each in file.parent.iterdir() if each.suffix in WITH_CONFIG)
     if others := [name for name in files if name != file.name]:
-        warnings.warn(
+        warn(
             f"All weights in a folder share one config.json, which is of {file.name!r} now. "
             f"Received: {shortened(others, 4)} beside it, with another. Give each model a folder "
-            "of its own.",
-            stacklevel=3,
+            "of its own."
         )

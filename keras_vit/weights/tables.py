@@ -105,6 +105,14 @@ def torch_resnet(root_conv, root_norm, unit):
     ]
 
 
+class NamedArrays(NamedTuple):
+    """Arrays and the names of those in the file, both by canonical name, and the names ignored."""
+
+    arrays: dict
+    names_in_file: dict
+    ignored: tuple
+
+
 class Table:
     """Rows of (name in the file, canonical name, `Layout`). The first that fits counts."""
 
@@ -121,8 +129,8 @@ class Table:
         return [] if row is None else row[1].with_numbers(numbers)
 
     def read(self, arrays, family, ignored=()):
-        """Canonical name -> array, canonical name -> name in the file, and the names ignored."""
-        canonical, origin, left_out, unknown = {}, {}, [], []
+        """The `NamedArrays` of those in a file; `ignored` are patterns of names without a row."""
+        canonical, names_in_file, left_out, unknown = {}, {}, [], []
         for name, array in arrays.items():
             row, numbers = self._row(0, name)
             if row is None:
@@ -133,15 +141,15 @@ class Table:
             targets = path.with_numbers(numbers)
             for target, part in zip(targets, _parts(layout, name, array, len(targets))):
                 if target in canonical:
-                    text = f"Two arrays for {target!r}: {origin[target]!r}, {name!r}."
+                    text = f"Two arrays for {target!r}: {names_in_file[target]!r}, {name!r}."
                     raise CheckpointError(text)
-                canonical[target], origin[target] = part, name
+                canonical[target], names_in_file[target] = part, name
         if unknown:
             raise CheckpointError(
                 f"These arrays have no place in a model of {family}: "
                 f"{shortened(sorted(unknown), 4)}."
             )
-        return canonical, origin, tuple(left_out)
+        return NamedArrays(canonical, names_in_file, tuple(left_out))
 
     def name_of(self, canonical):
         """What the format calls an array, or its canonical name where it has none."""

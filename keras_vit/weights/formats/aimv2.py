@@ -34,8 +34,8 @@ class Aimv2(vision_towers.VisionTower):
         if arguments.config.get("is_native", POSITION not in canonical.arrays):
             size = arguments.caller.get("image_size") or arguments.get("image_size") or 224
             grid = arguments.shape.grid(size)
-            canonical.arrays[POSITION] = sincos_table(grid, arguments["width"])
-            canonical.origin[POSITION] = f"sines and cosines for {grid}"
+            table = sincos_table(grid, arguments["width"])
+            canonical.add_array(POSITION, table, f"sines and cosines for {grid}")
             arguments.add(CONFIG, image_size=size)
 
     def obstacles(self, model):
