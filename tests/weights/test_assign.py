@@ -70,7 +70,8 @@ def test_everything_has_its_place():
 def test_last_layers_that_do_not_go_together_are_left_out(arrays, variables, options, left_out):
     report = given(arrays, variables, **options)
     names = [f"{layer}/{part}" for layer in left_out.split() for part in ("kernel", "bias")]
-    assert report.head
+    # A head's input was the output of its pre-logits: equal shapes would load one without meaning.
+    assert report.head and ("belongs to its own" in report.head) == ("pre_logits" in left_out)
     assert report.initial == tuple(name for name in names if name in variables)
     assert report.ignored == tuple(name for name in names if name in arrays)
 

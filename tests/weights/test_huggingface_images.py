@@ -43,13 +43,6 @@ def test_a_crop_that_is_not_square(crop):
     assert preprocessing_of(squashed)[1] == ()
 
 
-@pytest.mark.parametrize("kind", ["ViT", "DeiT", "CLIP", "Bit"])
-def test_odd_margins_are_those_of_transformers(kind):
-    processor = {"image_processor_type": f"{kind}ImageProcessor", "do_center_crop": True}
-    assert preprocessing_of(processor)[0].library == "transformers"
-    assert preprocessing_of({})[0].library == "transformers"
-
-
 PROCESSORS = [
     ("ViT", {}),
     ("DeiT", {"size": {"height": 59, "width": 57}, "crop_size": {"height": 50, "width": 48}}),
@@ -194,9 +187,3 @@ def test_a_number_of_classes_that_is_not_that_of_the_arrays(tmp_path, classes, s
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_classes": stated}))
     (ignored,) = keras_vit.from_checkpoint(path).load_report.ignored
     assert ignored == f"num_classes={stated} in its config, for {classes} in its arrays"
-
-
-def test_numbers_that_no_processor_has():
-    for processor in ({"image_std": [0, 0, 0]}, {"size": [1, 2, 3]}, {"rescale_factor": 0}):
-        with pytest.raises(keras_vit.CheckpointError, match="no image processor has"):
-            preprocessing_of({"do_center_crop": True, **processor})

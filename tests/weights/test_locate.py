@@ -188,17 +188,6 @@ def test_the_caller_knows_best(published):
     assert ("gelu", "tanh", "erf") in model.load_report.differs
 
 
-def test_a_name_offline_says_where_to_put_the_file(offline):
-    with pytest.raises(OSError, match=r"ViT-B_16\.npz") as error:
-        keras_vit.ViT_B16(weights="imagenet21k/ViT-B_16")
-    assert str(offline) in str(error.value)
-
-
-def test_a_misspelt_name_proposes_others(offline):
-    with pytest.raises(ValueError, match=r"imagenet21k/ViT-B_16.*list_weights"):
-        keras_vit.from_checkpoint("imagenet21k/ViT-B_61")
-
-
 @pytest.mark.parametrize("weights", [None, "", 3, ["a"]], ids=str)
 def test_what_is_no_name_at_all(weights):
     refuses(r"weights must be.*Received", keras_vit.from_checkpoint, weights)
