@@ -12,7 +12,7 @@ import safetensors.numpy
 from keras_vit.checks import check_choice
 from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
-from keras_vit.models.backbone import check_model
+from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.bit import BiT
 from keras_vit.text import shortened
 from keras_vit.weights.formats import (
@@ -31,22 +31,19 @@ from keras_vit.weights.safety import warn
 from keras_vit.weights.writable import DIFFERS
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
-# Format -> the families that write a `VisionTransformer`, of which the first that can does, and
-# those that write a `BiT`.
+# Format -> the families that write it, of which the first that has a place for a model does.
 WRITERS = {
-    "google": ((google.FAMILY,), (bit.BIG_TRANSFER,)),
-    "timm": (timm_writing.WRITERS, (bit.TIMM,)),
+    "google": (google.FAMILY, bit.BIG_TRANSFER),
+    "timm": (*timm_writing.WRITERS, bit.TIMM),
     "huggingface": (
-        (
-            huggingface.FAMILY,
-            *huggingface_beit.WRITERS,
-            *huggingface_dino.FAMILIES,
-            vision_towers.CLIP,
-            vision_towers.SIGLIP,
-            aimv2.FAMILY,
-            huggingface_beit.IJEPA,
-        ),
-        (bit.HUGGING_FACE,),
+        huggingface.FAMILY,
+        *huggingface_beit.WRITERS,
+        *huggingface_dino.FAMILIES,
+        vision_towers.CLIP,
+        vision_towers.SIGLIP,
+        aimv2.FAMILY,
+        huggingface_beit.IJEPA,
+        bit.HUGGING_FACE,
     ),
 }
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
@@ -159,16 +156,19 @@ def reader_of(model, format):
     config = family.json_files(model).get("config.json", {})
     name, *_ = config.get("architectures") or [config.get("architecture", "the usual arrays")]
     library = {"timm": "timm", "huggingface": "transformers"}.get(format, family.name)
-    usual = WRITERS[format][isinstance(model, BiT)][0]
+    usual = _families(model, format)[0]
     if family is not usual and (lacks := _obstacles(model, usual)[0]):
         why += f", and {lacks[0]}, for which the plain one of {library} has no place"
     return f"{name} of {library}: {why}"
 
 
+def _families(model, format):
+    return [family for family in WRITERS[format] if isinstance(model, MODELS[family.model])]
+
+
 def _family(model, format):
     """The first family of a format that has a place for a model, or else that lacks least."""
-    families = WRITERS[format][isinstance(model, BiT)]
-    return min(families, key=lambda family: [*map(len, _obstacles(model, family))])
+    return min(_families(model, format), key=lambda f: [*map(len, _obstacles(model, f))])
 
 
 def _check_obstacles(model, format, force):
