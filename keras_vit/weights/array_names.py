@@ -12,30 +12,19 @@ NEVER = r"(?!)"  # a pattern that no name fits
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArrayNames:
-    """The names in the files of a family.
+    """What a family calls its arrays in files."""
 
-    Attributes:
-        name: whose format it is.
-        table: between the names in a file and canonical ones.
-        signature: pattern of a name by which its files are recognised.
-        training_state: pattern of what only the training of its authors leaves in a file, wherever
-            in a name.
-        stripped: pattern of the part of a name that is left out, such as a prefix.
-        ignored: patterns of names that are no part of a model.
-        unsupported: pattern of names -> the part that no model here has.
-        optional: names of `canonical.REQUIRED` that some models of the family lack.
-        joined_heads: whether the file has no axis for the heads.
-    """
-
-    name: str
-    table: Table
-    signature: str = NEVER
+    name: str  # whose format it is
+    table: Table  # between the names in a file and canonical ones
+    signature: str = NEVER  # pattern of a name by which its files are recognised
+    # Pattern of what only the training of its authors leaves in a file, wherever in a name.
     training_state: str = NEVER
-    stripped: str = NEVER
-    ignored: tuple = ()
+    stripped: str = NEVER  # pattern of the part of a name that is left out, such as a prefix
+    ignored: tuple = ()  # patterns of names that are no part of a model
+    # Pattern of names -> the part that no model here has.
     unsupported: dict = dataclasses.field(default_factory=dict)
-    optional: tuple = ()
-    joined_heads: bool = False
+    optional: tuple = ()  # names of `canonical.REQUIRED` that some models of the family lack
+    joined_heads: bool = False  # whether the file has no axis for the heads
 
     def recognises(self, arrays):
         """Whether these are the names of this family."""

@@ -8,21 +8,18 @@ from keras_vit.weights.safety import of_other_model, unsupported
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConfigKeys:
-    """The keys in the config.json of a family.
+    """What a family says in the config.json beside its arrays."""
 
-    Attributes:
-        config: key -> argument, or (argument, dict from its values to those here). What arrays show
-            is compared; for the argument `None` the value is only checked.
-        arrays_by_key: key -> an array that is there just where its value is true: its canonical
-            name or that in the file.
-        model_types: what a config calls the models whose arrays have these names, where it says so.
-        needs_config: whether a config that contradicts the arrays is an error; if not, it is of
-            another model and not read.
-    """
-
+    # Key -> argument, or (argument, dict from its values to those here). What arrays show is
+    # compared; for the argument `None` the value is only checked.
     config: dict = dataclasses.field(default_factory=dict)
+    # Key -> an array that is there just where its value is true: its canonical name or that in the
+    # file.
     arrays_by_key: dict = dataclasses.field(default_factory=dict)
+    # What a config calls the models whose arrays have these names, where it says so.
     model_types: tuple = ()
+    # Whether a config that contradicts the arrays is an error; if not, it is of another model and
+    # not read.
     needs_config: bool = False
 
     def settings(self):

@@ -36,17 +36,12 @@ MAX_FORMS, MAX_STARTS = 500, 4  # of names, and of their beginnings, that `of_no
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family(ArrayNames, ConfigKeys):
-    """A format of Vision Transformers: an instance, or one of a subclass with other methods.
+    """A format of Vision Transformers: an instance, or one of a subclass with other methods."""
 
-    Attributes:
-        defaults: arguments of the model as the library of the family computes them.
-        preprocessing: how images are prepared.
-        model: the name of the class of its models.
-    """
-
+    # Arguments of the model as the library of the family computes them.
     defaults: dict = dataclasses.field(default_factory=dict)
-    preprocessing: Preprocessing = GOOGLE
-    model = "VisionTransformer"
+    preprocessing: Preprocessing = GOOGLE  # how images are prepared
+    model = "VisionTransformer"  # the name of the class of its models
 
     @classmethod
     def with_fields_of(cls, family, **changes):
@@ -58,15 +53,8 @@ class Family(ArrayNames, ConfigKeys):
         arrays, names_in_file, ignored = self.arrays_of(contents.arrays)
         arguments = Arguments(caller)
         arguments.add(ARRAYS, **self.architecture(arrays))
-        canonical = CanonicalCheckpoint(
-            self.name,
-            arrays,
-            names_in_file,
-            arguments,
-            ignored,
-            self.preprocessing,
-            model=self.model,
-        )
+        canonical = CanonicalCheckpoint(self.name, arrays, names_in_file, arguments, ignored)
+        canonical.preprocessing, canonical.model = self.preprocessing, self.model
         configurable = {field for _, field, _ in self.settings()}
         for field, value in self.defaults.items():
             if field != "stem_numerics" or ROOT in arrays:

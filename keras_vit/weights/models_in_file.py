@@ -67,11 +67,11 @@ class ModelInFile:
 
 
 class Search:
-    """The search of a file for its model, of which a family of `families` has the format."""
+    """Finds the model among the arrays of a file, which has the format of one of `families`."""
 
     def __init__(self, arrays, families):
         self.arrays, self.families = arrays, families
-        # Families whose own training left something in the file.
+        # Families whose own training left something in the file, which are tried first.
         self.trained = [f for f in families if any(re.search(f.training_state, n) for n in arrays)]
 
     def find(self, prefix=None):
@@ -81,7 +81,7 @@ class Search:
             CheckpointError: nothing begins with `prefix`, or there are several models.
         """
         start = "" if prefix is None else self.completed(prefix)
-        everything = self.model_under(start)
+        everything = self.model_under(start)  # of the file, or of the part that was asked for
         if everything.is_whole:
             return everything
         models = self.with_outermost(start, self.models_below(start))

@@ -14,7 +14,7 @@ from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.model_arguments import Arguments
 from tests.support import randomize, refuses
 from tests.weights.stored import refused
-from tests.weights.test_save import FORMATS, model_of
+from tests.weights.test_save import FORMATS, SIZE, model_of
 
 pytestmark = pytest.mark.any_backend
 
@@ -132,6 +132,12 @@ def test_layers_of_zeros_alone_are_told_of(tmp_path):
             variable.assign(np.zeros(variable.shape))
     keras_vit.save_weights(source, path)
     rule = r"zeros alone in \['blocks\.0\.mlp\.fc2\.weight'\]"
-    with pytest.warns(UserWarning, match=rule) as told:
-        keras_vit.load_weights(model, path)
-    assert told[0].filename == __file__
+    sizes = {"image_size": SIZE, "patch_size": 8, "width": 8, "depth": 2, "num_heads": 2}
+    for load in (
+        lambda: keras_vit.load_weights(model, path),
+        lambda: keras_vit.from_checkpoint(path),
+        lambda: keras_vit.ViT_Ti16(weights=path, mlp_dim=32, num_classes=3, **sizes),
+    ):
+        with pytest.warns(UserWarning, match=rule) as told:
+            load()
+        assert told[0].filename == __file__
