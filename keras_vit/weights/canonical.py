@@ -31,40 +31,26 @@ QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
 
 @dataclasses.dataclass
 class CanonicalCheckpoint:
-    """A checkpoint in canonical form.
+    """A checkpoint in canonical form."""
 
-    Attributes:
-        family: whose format it is.
-        arrays: canonical name -> array, in the shape of the variable.
-        names_in_file: canonical name -> name in the file.
-        arguments: the architecture, as arguments of the model's class; the image size is that of
-            the positions.
-        ignored: what the model does not use: names of arrays, such as those of a text tower, and
-            what a config says beyond its arguments.
-        preprocessing, class_names: what the model keeps with the weights, and with the head.
-        reading: how outputs are read, as in `keras_vit.outputs`.
-        model: the name of the class of the architecture.
-        resized: a row of `LoadReport.resized` for each array that was fitted to a model.
-        path, prefix, others: as in `LoadReport`.
-        name: what the model keeps of it: a name of the catalogue, a URL, or that of a local file.
-        label_set: whose order the classes follow, as the catalogue says it.
-    """
-
-    family: str
-    arrays: dict
-    names_in_file: dict
+    family: str  # whose format it is
+    arrays: dict  # canonical name -> array, in the shape of the variable
+    names_in_file: dict  # canonical name -> name in the file
+    # The architecture, as arguments of the model's class; the image size is that of the positions.
     arguments: Arguments
+    # What the model does not use: names of arrays, such as those of a text tower, and what a config
+    # says beyond its arguments.
     ignored: tuple = ()
-    preprocessing: Preprocessing = GOOGLE
-    class_names: tuple | None = None
-    reading: str | None = None
-    model: str = "VisionTransformer"
-    resized: tuple = ()
-    path: str = ""
+    preprocessing: Preprocessing = GOOGLE  # what the model keeps with the weights
+    class_names: tuple | None = None  # what it keeps with the head
+    reading: str | None = None  # how outputs are read, as in `keras_vit.outputs`
+    model: str = "VisionTransformer"  # the name of the class of the architecture
+    resized: tuple = ()  # a row of `LoadReport.resized` for each array that was fitted to a model
+    path: str = ""  # this and the next two: as in `LoadReport`
     prefix: str = ""
     others: tuple = ()
-    name: str = ""
-    label_set: str | None = None
+    name: str = ""  # what the model keeps of it: a name of the catalogue, a URL, or a file's name
+    label_set: str | None = None  # whose order the classes follow, as the catalogue says it
 
     def add_record(self, record):
         """Adds what the catalogue says of published weights: a `catalog.Checkpoint`."""

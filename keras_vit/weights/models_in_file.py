@@ -31,21 +31,13 @@ PYTORCH_WRAPPERS = re.compile(r"(?<=\.)_(orig_mod|checkpoint_wrapped_module|fsdp
 
 @dataclasses.dataclass(frozen=True)
 class ModelInFile:
-    """Which arrays of a file are the model.
+    """Which arrays of a file are the model."""
 
-    Attributes:
-        family: the `Family` of its format, or `None` where none has such names.
-        arrays: its arrays, by names without the prefix.
-        names_in_file: those names -> names in the file.
-        prefix: what the names in the file begin with.
-        others: prefixes of further models in the file.
-    """
-
-    family: Any
-    arrays: dict
-    names_in_file: dict
-    prefix: str = ""
-    others: tuple = ()
+    family: Any  # the `Family` of its format, or `None` where none has such names
+    arrays: dict  # its arrays, by names without the prefix
+    names_in_file: dict  # those names -> names in the file
+    prefix: str = ""  # what the names in the file begin with
+    others: tuple = ()  # prefixes of further models in the file
 
     @property
     def is_whole(self):
