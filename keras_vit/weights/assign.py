@@ -25,8 +25,10 @@ def assign(model, checkpoint, fresh_head=False, advice=FITTING):
         CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    left_out = last_layers_left_out(checkpoint.arrays, variables, fresh_head)
-    values = fitting_values(model, checkpoint, variables, left_out, advice)
+    left_out = last_layers_left_out(checkpoint.arrays, variables, fresh_head=fresh_head)
+    values = fitting_values(
+        model, checkpoint, variables=variables, left_out=left_out, advice=advice
+    )
     # Everything fits: from here on the model changes.
     for path, value in values.items():
         variables[path].assign(value)
@@ -34,7 +36,7 @@ def assign(model, checkpoint, fresh_head=False, advice=FITTING):
     if HEAD[0] in values:
         model.class_names, model.label_set = checkpoint.class_names, checkpoint.label_set
         model.reading = checkpoint.reading or model.reading
-    model.load_report = report_of(model, checkpoint, variables, left_out)
+    model.load_report = report_of(model, checkpoint, variables=variables, left_out=left_out)
     return model.load_report
 
 
@@ -124,7 +126,7 @@ def report_of(model, checkpoint, variables, left_out):
         initial=tuple(path for path in left_out if path in variables),
         ignored=(*left_in_file, *checkpoint.ignored),
         resized=checkpoint.resized,
-        head=_fate_of_head(arrays, variables, left_out),
+        head=_fate_of_head(arrays, variables, left_out=left_out),
         assumed=tuple((n, settings.get(n), why) for n, why in arguments.assumed.items()),
         differs=tuple(
             (name, arguments[name], value)

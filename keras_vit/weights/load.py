@@ -87,7 +87,9 @@ def load_weights(
     # What a file leaves open, such as the number of heads, the model knows.
     known = {**vars(model.variant), "image_size": model.image_size}
     checkpoint = read(weights, {**known, "file_image_size": file_image_size}, prefix=prefix)
-    checkpoint = fit_to_model(checkpoint, model, interpolation, resize_patches)
+    checkpoint = fit_to_model(
+        checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
+    )
     before = {name: getattr(model, name) for name in UNSET}
     report = assign(model, checkpoint, fresh_head=fresh_head)
     for name, value in before.items():
@@ -130,8 +132,9 @@ def from_checkpoint(
     checkpoint = read(weights, {**overrides, "file_image_size": file_image_size}, prefix=prefix)
     arguments = {**checkpoint.arguments, **building_arguments(overrides)}
     model = MODELS[checkpoint.model](**arguments)
+    interpolation, resize_patches = overrides.get("interpolation"), "patch_size" in overrides
     checkpoint = fit_to_model(
-        checkpoint, model, overrides.get("interpolation"), resize_patches="patch_size" in overrides
+        checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
     )
     advice = "Its arrays contradict each other, or the config beside them."
     if overrides:
