@@ -151,10 +151,6 @@ def test_known_facts():
     assert dict(original.accuracy)["imagenet top-1, fine-tuned, dropout 0.1"] == 84.12
     assert find("imagenet21k+imagenet2012/ViT-B_16").image_size == 384
     assert find("imagenet21k+imagenet2012/ViT-B_16-224").image_size == 224
-    tuned = find("augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
-                 "--imagenet2012-steps_20k-lr_0.03-res_384")  # fmt: skip
-    assert (tuned.image_size, tuned.num_classes) == (384, 1000)
-    assert tuned.accuracy == (("imagenet top-1", 85.49),)
     siglip = find("SigLIP2 g-opt/16 384")
     assert (siglip.variant, siglip.image_size, siglip.num_classes) == ("SigLIP2-g-opt/16", 384, 0)
     assert siglip.overrides == (("pool", "map"),)
