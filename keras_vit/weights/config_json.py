@@ -35,7 +35,8 @@ class ConfigKeys:
         """The config.json beside the arrays as one dict, empty if it is of another model."""
         config = self.flat_config(contents)
         fields = {key: field for key, field, _ in self.settings() if key in config}
-        wrong = arguments.contradictions(config, fields)
+        wrong = [key for key, field in fields.items() if arguments.contradicts(field, config[key])]
+        wrong = {key: (config[key], arguments[fields[key]]) for key in wrong}
         if wrong and self.needs_config:
             raise of_other_model(config, f"(config, file) differ in {wrong}")
         is_of_model = self.needs_config or (fields and not wrong)
