@@ -141,3 +141,5 @@ def test_layers_of_zeros_alone_are_told_of(tmp_path):
         with pytest.warns(UserWarning, match=rule) as told:
             load()
         assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match=rule):  # code that is of no module
+        exec("load(model, path)", {"load": keras_vit.load_weights, "model": model, "path": path})
