@@ -4,8 +4,8 @@
 
 1. `arrays_of` (array_names.py) renames the arrays by `table`.
 2. `architecture` tells most arguments from the shapes of the arrays.
-3. `defaults` are what the library of the family computes.
-4. `config` (config_json.py) translates the config.json beside the file, if it is of this model.
+3. `add_defaults` adds `defaults`, what the library of the family computes.
+4. `read_config` (config_json.py) translates the config.json beside the file by `config`.
 5. `complete`, in a subclass, does what is special in the family.
 6. `settle` decides what is still open: activation, heads, positions, image size.
 
@@ -55,14 +55,8 @@ class Family(ArrayNames, ConfigKeys):
         arguments.add(ARRAYS, **self.architecture(arrays))
         canonical = CanonicalCheckpoint(self.name, arrays, names_in_file, arguments, ignored)
         canonical.preprocessing, canonical.model = self.preprocessing, self.model
-        configurable = {field for _, field, _ in self.settings()}
-        for field, value in self.defaults.items():
-            if field != "stem_numerics" or ROOT in arrays:
-                why = None if field in configurable else UNREPORTED
-                arguments.add(CUSTOM, why, **{field: value})
-        arguments.config = self.config_of_model(contents, arguments)
-        self.add_config(arguments)
-        self.check_arrays(names_in_file, arguments.config)
+        self.add_defaults(arguments, has_stem=ROOT in arrays)
+        self.read_config(contents, arguments, names_in_file=names_in_file)
         self.complete(canonical, contents)
         self.settle(canonical)
         return canonical
@@ -72,6 +66,14 @@ class Family(ArrayNames, ConfigKeys):
         arguments = architecture_of(arrays, self.name, self.optional)
         arrays[PROJECTION] = arrays[PROJECTION].reshape(-1, arguments["width"])
         return arguments if self.joined_heads else {**arguments, "num_heads": heads_of(arrays)}
+
+    def add_defaults(self, arguments, has_stem):
+        """Adds `defaults`; the report names those that a config could say."""
+        configurable = {field for _, field, _ in self.settings()}
+        for field, value in self.defaults.items():
+            if field != "stem_numerics" or has_stem:
+                why = None if field in configurable else UNREPORTED
+                arguments.add(CUSTOM, why, **{field: value})
 
     def complete(self, canonical, contents):
         """What is special in a family; changes `canonical` and its arguments."""

@@ -46,7 +46,7 @@ def expect(fits, name, array, expected):
 def warn(text):
     """Warns of the line by which this library was called."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("keras_vit."):
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("keras_vit."):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)
 
