@@ -28,11 +28,7 @@ class ConfigKeys:
         return [(key, *row) if isinstance(row, tuple) else (key, row, None) for key, row in rows]
 
     def read_config(self, contents, arguments, names_in_file):
-        """Adds what the config.json beside the arrays says, if it is that of their model.
-
-        Raises:
-            CheckpointError: it has to be, and is of another model, or of one that is not here.
-        """
+        """Adds what the config.json beside the arrays says, if it is that of their model."""
         arguments.config = self.config_of_model(contents, arguments)
         self.add_config(arguments)
         self.check_arrays(names_in_file, arguments.config)

@@ -67,11 +67,7 @@ class Search:
         self.trained = [f for f in families if any(re.search(f.training_state, n) for n in arrays)]
 
     def find(self, prefix=None):
-        """The `ModelInFile` under a prefix, or for `None` the model of the file.
-
-        Raises:
-            CheckpointError: nothing begins with `prefix`, or there are several models.
-        """
+        """The `ModelInFile` under a prefix, or for `None` the only one or the average."""
         start = "" if prefix is None else self.completed(prefix)
         everything = self.model_under(start)  # of the file, or of the part that was asked for
         if everything.is_whole:

@@ -38,10 +38,7 @@ FAMILIES = (
 
 
 def find_model(contents, prefix=None):
-    """The model in the `Contents` of a file, whose names begin with `prefix` there.
-
-    Returns:
-        A `ModelInFile`, with the family whose format it has.
+    """The `ModelInFile` of the `Contents` of a file, with the family whose format it has.
 
     Raises:
         CheckpointError: nothing begins with `prefix`, there are several models, or one of no known
