@@ -1,14 +1,13 @@
 """Strict assignment: every variable and every array is accounted for, or nothing happens."""
 
 import dataclasses
-import warnings
 
 import numpy as np
 
 from keras_vit.checks import marked
 from keras_vit.text import shortened, visible
 from keras_vit.variants import VARIANTS, size_of
-from keras_vit.weights.safety import CheckpointError
+from keras_vit.weights.safety import CheckpointError, warn
 
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
@@ -25,9 +24,8 @@ def assign(model, checkpoint, fresh_head=False, advice=FITTING):
     Raises:
         CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
     """
-    arrays, origin = checkpoint.arrays, checkpoint.origin
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    left_out = _last_layers_left_out(arrays, variables, fresh_head)
+    left_out = last_layers_left_out(checkpoint.arrays, variables, fresh_head=fresh_head)
     values = fitting_values(
         model, checkpoint, variables=variables, left_out=left_out, advice=advice
     )
@@ -38,22 +36,7 @@ def assign(model, checkpoint, fresh_head=False, advice=FITTING):
     if HEAD[0] in values:
         model.class_names, model.label_set = checkpoint.class_names, checkpoint.label_set
         model.reading = checkpoint.reading or model.reading
-    in_file, in_model = checkpoint.arguments, vars(model.variant)
-    compared = [n for n in marked(type(model.variant), "compared") if n in in_file]
-    settings = {**in_file, "preprocessing": str(checkpoint.preprocessing)}
-    model.load_report = LoadReport(
-        loaded=tuple(values),
-        initial=tuple(name for name in left_out if name in variables),
-        ignored=(*(origin[name] for name in left_out if name in arrays), *checkpoint.ignored),
-        resized=checkpoint.resized,
-        head=_fate_of_head(arrays, variables, left_out),
-        assumed=tuple((n, settings.get(n), why) for n, why in in_file.assumed.items()),
-        differs=tuple((n, in_file[n], in_model[n]) for n in compared if in_file[n] != in_model[n]),
-        family=checkpoint.family,
-        path=checkpoint.path,
-        prefix=checkpoint.prefix,
-        others=checkpoint.others,
-    )
+    model.load_report = report_of(model, checkpoint, variables=variables, left_out=left_out)
     return model.load_report
 
 
@@ -63,8 +46,7 @@ def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
     `variables` are those of the model by path; `left_out` are names of either side that may be left
     over. It raises as `assign` does.
     """
-    origin, arrays = checkpoint.origin, checkpoint.arrays
-    arrays = {name: array for name, array in arrays.items() if name not in left_out}
+    arrays = {name: a for name, a in checkpoint.arrays.items() if name not in left_out}
     variables = {path: variable for path, variable in variables.items() if path not in left_out}
     shapes = {path: tuple(variables[path].shape) for path in variables if path in arrays}
     misshapen = [
@@ -73,7 +55,7 @@ def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
         if arrays[path].shape != shape
     ]
     missing = [path for path in variables if path not in arrays]
-    unused = [origin[name] for name in arrays if name not in variables]
+    unused = [checkpoint.names_in_file[name] for name in arrays if name not in variables]
     if misshapen or missing or unused:
         raise CheckpointError(
             f"The checkpoint {checkpoint.path!r} does not fit the model {model.name!r}; "
@@ -83,50 +65,79 @@ def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
             f"  Of another shape: {shortened(misshapen, 6)}"
         )
     values = {path: _in_precision(arrays[path], variables[path]) for path in variables}
-    if whole := [origin[path] for path, v in values.items() if v.dtype.kind in "iub"]:
+    _check_numbers(values, checkpoint)
+    return values
+
+
+def _check_numbers(values, checkpoint):
+    """Raises a CheckpointError for values that are no weights, and warns of zeros."""
+    stored = checkpoint.names_in_file
+    if whole := [stored[path] for path, v in values.items() if v.dtype.kind in "iub"]:
         raise CheckpointError(
             f"The checkpoint {checkpoint.path!r} has whole numbers as weights in "
             f"{shortened(whole)}; nothing was loaded. It was quantised, and what its numbers stand "
             "for is not in them: take the weights as they were before."
         )
     is_finite = {path: v.dtype.kind == "f" and np.isfinite(v).all() for path, v in values.items()}
-    if not_finite := [origin[path] for path in values if not is_finite[path]]:
+    if not_finite := [stored[path] for path in values if not is_finite[path]]:
         raise CheckpointError(
             f"The checkpoint {checkpoint.path!r} has NaN or infinite values in "
             f"{shortened(not_finite)}, as they are or in the precision of the model; nothing was "
             "loaded. The training that wrote it diverged, or the file is damaged."
         )
     empty = [n for n, v in values.items() if n.endswith(("kernel", "gamma")) and not v.any()]
-    if empty := [origin[name] for name in empty if name not in (*HEAD, *DISTILLATION_HEAD)]:
-        warnings.warn(
+    if empty := [stored[name] for name in empty if name not in (*HEAD, *DISTILLATION_HEAD)]:
+        warn(
             f"The checkpoint {checkpoint.path!r} has zeros alone in {shortened(empty)}, as a "
-            "download that was interrupted leaves them; fetch it again, unless they are meant.",
-            stacklevel=4,
+            "download that was interrupted leaves them; fetch it again, unless they are meant."
         )
-    return values
 
 
-def _last_layers_left_out(arrays, variables, fresh_head):
+def last_layers_left_out(arrays, variables, fresh_head):
     """Names of arrays and variables of the last layers that do not go together.
 
     As in the authors' `load_pretrained`: pre-logits of an equal size are kept, others dropped. A
     head means nothing without the pre-logits that it was trained on.
     """
-    present = {*arrays, *variables}
 
-    def equal(layer):
-        both = all(name in arrays and name in variables for name in layer)
-        return both and all(tuple(arrays[n].shape) == tuple(variables[n].shape) for n in layer)
+    def shapes(side, layer):
+        return [tuple(side[name].shape) for name in layer if name in side]
 
     def is_half(layer):  # damage: its other half is then missing or unused
-        return any(sum(name in side for name in layer) == 1 for side in (arrays, variables))
+        return 1 in (len(shapes(arrays, layer)), len(shapes(variables, layer)))
 
     layers = ()
-    if present.intersection(PRE_LOGITS) and not equal(PRE_LOGITS):
+    if shapes(arrays, PRE_LOGITS) != shapes(variables, PRE_LOGITS):
         layers = (PRE_LOGITS, HEAD, DISTILLATION_HEAD)
-    elif fresh_head or not equal(HEAD):
+    elif fresh_head or shapes(arrays, HEAD) != shapes(variables, HEAD):
         layers = (HEAD, DISTILLATION_HEAD)
-    return [name for layer in layers if not is_half(layer) for name in layer if name in present]
+    names = [name for layer in layers if not is_half(layer) for name in layer]
+    return [name for name in names if name in arrays or name in variables]
+
+
+def report_of(model, checkpoint, variables, left_out):
+    """The `LoadReport` of a model that has the arrays of a checkpoint, but for those left out."""
+    arrays, arguments = checkpoint.arrays, checkpoint.arguments
+    settings = {**arguments, "preprocessing": str(checkpoint.preprocessing)}
+    compared = {n: getattr(model.variant, n) for n in marked(type(model.variant), "compared")}
+    left_in_file = (checkpoint.names_in_file[name] for name in left_out if name in arrays)
+    return LoadReport(
+        loaded=tuple(path for path in variables if path not in left_out),
+        initial=tuple(path for path in left_out if path in variables),
+        ignored=(*left_in_file, *checkpoint.ignored),
+        resized=checkpoint.resized,
+        head=_fate_of_head(arrays, variables, left_out=left_out),
+        assumed=tuple((n, settings.get(n), why) for n, why in arguments.assumed.items()),
+        differs=tuple(
+            (name, arguments[name], value)
+            for name, value in compared.items()
+            if name in arguments and arguments[name] != value
+        ),
+        family=checkpoint.family,
+        path=checkpoint.path,
+        prefix=checkpoint.prefix,
+        others=checkpoint.others,
+    )
 
 
 def _fate_of_head(arrays, variables, left_out):

@@ -31,40 +31,26 @@ QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
 
 @dataclasses.dataclass
 class CanonicalCheckpoint:
-    """A checkpoint in canonical form.
+    """A checkpoint in canonical form."""
 
-    Attributes:
-        family: whose format it is.
-        arrays: canonical name -> array, in the shape of the variable.
-        origin: canonical name -> name in the file.
-        arguments: the architecture, as arguments of the model's class; the image size is that of
-            the positions.
-        ignored: what the model does not use: names of arrays, such as those of a text tower, and
-            what a config says beyond its arguments.
-        preprocessing, class_names: what the model keeps with the weights, and with the head.
-        reading: how outputs are read, as in `keras_vit.outputs`.
-        model: the name of the class of the architecture.
-        resized: a row of `LoadReport.resized` for each array that was fitted to a model.
-        path, prefix, others: as in `LoadReport`.
-        name: what the model keeps of it: a name of the catalogue, a URL, or that of a local file.
-        label_set: whose order the classes follow, as the catalogue says it.
-    """
-
-    family: str
-    arrays: dict
-    origin: dict
+    family: str  # whose format it is
+    arrays: dict  # canonical name -> array, in the shape of the variable
+    names_in_file: dict  # canonical name -> name in the file
+    # The architecture, as arguments of the model's class; the image size is that of the positions.
     arguments: Arguments
+    # What the model does not use: names of arrays, such as those of a text tower, and what a config
+    # says beyond its arguments.
     ignored: tuple = ()
-    preprocessing: Preprocessing = GOOGLE
-    class_names: tuple | None = None
-    reading: str | None = None
-    model: str = "VisionTransformer"
-    resized: tuple = ()
-    path: str = ""
+    preprocessing: Preprocessing = GOOGLE  # what the model keeps with the weights
+    class_names: tuple | None = None  # what it keeps with the head
+    reading: str | None = None  # how outputs are read, as in `keras_vit.outputs`
+    model: str = "VisionTransformer"  # the name of the class of the architecture
+    resized: tuple = ()  # a row of `LoadReport.resized` for each array that was fitted to a model
+    path: str = ""  # this and the next two: as in `LoadReport`
     prefix: str = ""
     others: tuple = ()
-    name: str = ""
-    label_set: str | None = None
+    name: str = ""  # what the model keeps of it: a name of the catalogue, a URL, or a file's name
+    label_set: str | None = None  # whose order the classes follow, as the catalogue says it
 
     def add_record(self, record):
         """Adds what the catalogue says of published weights: a `catalog.Checkpoint`."""
@@ -97,8 +83,8 @@ class CanonicalCheckpoint:
 
         `names` are those in the file by those that a family has read.
         """
-        inside, origin = {*names.values()}, self.origin.items()
-        self.origin = {path: names.get(name, name) for path, name in origin}
+        inside, own = {*names.values()}, self.names_in_file
+        self.names_in_file = {path: names.get(name, name) for path, name in own.items()}
         outside = (name for name in everything if name not in inside)
         self.ignored = (*(names.get(name, name) for name in self.ignored), *outside)
 
@@ -107,34 +93,38 @@ class CanonicalCheckpoint:
         names = [name for name in self.arrays if name.startswith(starts)]
         for name in names:
             del self.arrays[name]
-        left = dict.fromkeys(self.origin.pop(name) for name in names)  # some are of one array
-        self.ignored = (*self.ignored, *left)
+        # Some of them are one array of the file.
+        self.ignored += (*dict.fromkeys(self.names_in_file.pop(name) for name in names),)
+
+    def add_array(self, path, array, source):
+        """Adds an array that the file lacks; `source` stands in place of its name there."""
+        self.arrays[path], self.names_in_file[path] = array, source
 
     def add_zero_positions(self, at, count):
         """Adds positions of zeros for learned tokens, which have none in the file."""
         self.arrays[POSITION] = np.insert(self.arrays[POSITION], [at] * count, 0, axis=1)
 
-    def add_zero_biases(self, layers, why):
+    def add_zero_biases(self, layers, source):
         """Adds biases of zeros for layers, by a pattern and of any block, that have none."""
         for name in [n for n in self.arrays if re.fullmatch(rf"(block_\d+/)?({layers})/kernel", n)]:
             bias, kernel = name.replace("/kernel", "/bias"), self.arrays[name]
             if bias not in self.arrays:
-                self.arrays[bias], self.origin[bias] = np.zeros(kernel.shape[-1], kernel.dtype), why
+                self.add_array(bias, np.zeros(kernel.shape[-1], kernel.dtype), source)
 
     def fold_layer_scale(self):
         """For a model without LayerScale: multiplies the last layer of each branch by its scale."""
-        arrays, origin = self.arrays, self.origin
+        arrays, names = self.arrays, self.names_in_file
         for name in [n for n in arrays if re.fullmatch(r"block_\d+/layer_scale_[12]/gamma", n)]:
-            scale, name_in_file = arrays.pop(name), origin.pop(name)
+            scale, name_of_scale = arrays.pop(name), names.pop(name)
             block, branch = name.removesuffix("/gamma").split("/layer_scale_")
             last = f"{block}/attention/out" if branch == "1" else f"{block}/mlp/dense_2"
             for scaled in {f"{last}/kernel", f"{last}/bias"} & arrays.keys():
                 if scale.shape != arrays[scaled].shape[-1:]:
                     raise CheckpointError(
-                        f"{name_in_file!r} and {origin[scaled]!r} are of different width."
+                        f"{name_of_scale!r} and {names[scaled]!r} are of different width."
                     )
                 arrays[scaled] = arrays[scaled] * scale
-                origin[scaled] += f" * {name_in_file}"
+                names[scaled] += f" * {name_of_scale}"
 
 
 # ---- what the shapes of arrays tell: width, depth, pooling, ...

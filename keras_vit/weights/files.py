@@ -37,18 +37,14 @@ task.weights.h5 model.weights.h5 adapter_model.safetensors adapter_model.bin
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """A checkpoint on the disk: its path, its arrays by name, and two JSON files beside it.
-
-    `prefix` has been left out of the names; `adapted` names the model that an adapter was merged
-    into.
-    """
+    """A checkpoint on the disk, and two JSON files beside it."""
 
     path: pathlib.Path
-    arrays: dict
+    arrays: dict  # by name
     config: dict = dataclasses.field(default_factory=dict)
     processor: dict = dataclasses.field(default_factory=dict)
-    prefix: str = ""
-    adapted: str | None = None
+    prefix: str = ""  # has been left out of the names
+    adapted: str | None = None  # names the model that an adapter was merged into
 
 
 def open_checkpoint(path):

@@ -2,19 +2,19 @@
 
 The way of one array, the positions in Google's ViT-B_16.npz, into a model for 384 x 384 pixels:
 
-1. `read`: `locate` (fetch.py) finds the file, `open_checkpoint` (files.py) reads it, and
-   `find_model` (readers.py) tells by names that begin with `Transformer/` that it has the format
-   of formats/google.py. By its table `Family.read` (family.py) makes the variable
-   `patch_encoder/position/embedding` of `Transformer/posembed_input/pos_embedding`.
-2. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
-3. `assign` gives it to the variable, once every array has a variable of its shape.
-4. The `LoadReport` lists it under `resized`.
+1. `locate` (fetch.py) finds the file, and `open_checkpoint` (files.py) opens it.
+2. `find_model` (readers.py) finds the model in it, and by names that begin with `Transformer/` the
+   family, that of formats/google.py.
+3. `Family.read` (family.py) brings it into canonical form: by the table of the family
+   `Transformer/posembed_input/pos_embedding` is the variable `patch_encoder/position/embedding`.
+4. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
+5. `assign` (assign.py) gives it to the variable, once every array has a variable of its shape.
+6. The `LoadReport` lists it under `resized`.
 """
 
 import dataclasses
 import os
 import re
-import warnings
 from typing import Any
 
 from keras_vit.checks import pair
@@ -31,12 +31,14 @@ from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats import peft
 from keras_vit.weights.huggingface_images import class_names_of, reading_of_config
 from keras_vit.weights.readers import find_model
-from keras_vit.weights.safety import CheckpointError, check_architecture, naming
+from keras_vit.weights.safety import CheckpointError, check_architecture, naming, warn
 
 # The name of the matrix of a head, behind what the names of a model around it begin with.
 HEAD = re.compile(
     r"(?P<outer>(.*[./])?)(heads?|classifier|fc|linear)[./]((head|fc)[./])?(weight|kernel)"
 )
+# What comes with weights, as a model has it of which nobody has set it.
+UNSET = {"preprocessing": Preprocessing(), "reading": None, "class_names": None}
 
 
 def load_weights(
@@ -83,27 +85,22 @@ def load_weights(
     """
     model = check_model(model)
     # What a file leaves open, such as the number of heads, the model knows.
-    model_arguments = {**vars(model.variant), "image_size": model.image_size}
-    model_arguments["file_image_size"] = file_image_size
-    checkpoint = read(weights, model_arguments, prefix=prefix)
+    known = {**vars(model.variant), "image_size": model.image_size}
+    checkpoint = read(weights, {**known, "file_image_size": file_image_size}, prefix=prefix)
     checkpoint = fit_to_model(
         checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
     )
-    unset = {"preprocessing": Preprocessing(), "reading": None, "class_names": None}
-    before = {name: getattr(model, name) for name in unset}
+    before = {name: getattr(model, name) for name in UNSET}
     report = assign(model, checkpoint, fresh_head=fresh_head)
     for name, value in before.items():
         new = getattr(model, name)
-        if value not in (unset[name], new):
-            warnings.warn(
+        if value not in (UNSET[name], new):
+            warn(
                 f"model.{name} comes with the weights. Received: {value!s:.200} before, now "
-                f"{new!s:.200}; set it again if it still holds.",
-                stacklevel=2,
+                f"{new!s:.200}; set it again if it still holds."
             )
     if report.differs:
-        warnings.warn(
-            f"The model computes something else than its weights:\n{report}", stacklevel=2
-        )
+        warn(f"The model computes something else than its weights:\n{report}")
     return report
 
 
@@ -132,8 +129,7 @@ def from_checkpoint(
         FileNotFoundError: there is no such file.
         ValueError: the file is no such checkpoint or contradicts `overrides`.
     """
-    model_arguments = {**overrides, "file_image_size": file_image_size}
-    checkpoint = read(weights, model_arguments, prefix=prefix)
+    checkpoint = read(weights, {**overrides, "file_image_size": file_image_size}, prefix=prefix)
     arguments = {**checkpoint.arguments, **building_arguments(overrides)}
     model = MODELS[checkpoint.model](**arguments)
     interpolation, resize_patches = overrides.get("interpolation"), "patch_size" in overrides
@@ -175,21 +171,13 @@ def read_contents(contents, model_arguments, prefix=None):
     path = contents.path
     with naming(path):
         contents = peft.merge_adapter(contents)  # of LoRA, if it is one
-        # The arrays of the model without a prefix, and the family whose format has such names.
         model = find_model(contents, prefix)
-        # Each array by the path of its variable, and the arguments of the model.
         model_contents = dataclasses.replace(contents, arrays=model.arrays, prefix=model.prefix)
         checkpoint = model.family.read(model_contents, model_arguments)
         check_architecture(checkpoint)
         # The arrays show whether the config is that of this model.
-        config = contents.config if checkpoint.arguments.config else {}
-        checkpoint.reading = reading_of_config(config) or checkpoint.reading
-        count, stated = checkpoint.arguments["num_classes"], config.get("num_classes")
-        names, unfit = class_names_of(config, count)
-        if stated not in (None, count):
-            unfit += (f"num_classes={stated!r:.100} in its config, for {count} in its arrays",)
-        checkpoint.class_names, checkpoint.ignored = names, (*unfit, *checkpoint.ignored)
-    checkpoint.restore_names(model.origin, contents.arrays)  # for the report
+        add_outputs(checkpoint, contents.config if checkpoint.arguments.config else {})
+    checkpoint.restore_names(model.names_in_file, contents.arrays)  # for the report
     checkpoint.prefix, checkpoint.others = model.prefix, model.others
     if contents.adapted is not None:
         checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
@@ -197,16 +185,25 @@ def read_contents(contents, model_arguments, prefix=None):
     return checkpoint
 
 
+def add_outputs(checkpoint, config):
+    """Adds what the config of a model says of its outputs: their reading and their names."""
+    checkpoint.reading = reading_of_config(config) or checkpoint.reading
+    count, stated = checkpoint.arguments["num_classes"], config.get("num_classes")
+    checkpoint.class_names, unfit = class_names_of(config, count)
+    if stated not in (None, count):
+        unfit += (f"num_classes={stated!r:.100} in its config, for {count} in its arrays",)
+    checkpoint.ignored = (*unfit, *checkpoint.ignored)
+
+
 def _warn_of_head(checkpoint):
     """Warns of a head that stands beside the prefix of a model, or beside a part of it."""
     inner, heads = checkpoint.prefix, map(HEAD.fullmatch, checkpoint.ignored)
     names = [m[0] for m in heads if m and inner != m["outer"] and inner.startswith(m["outer"])]
     if names:
-        warnings.warn(
+        warn(
             f"A head beside the model is not loaded. Received: {names[0]!r} in "
             f"{checkpoint.path!r}, where the names of the model begin with {inner!r}; give its "
-            f"names the same beginning, or say prefix={inner!r} to do without it.",
-            stacklevel=4,
+            f"names the same beginning, or say prefix={inner!r} to do without it."
         )
 
 
@@ -242,7 +239,7 @@ def fit_to_model(checkpoint, model, interpolation=None, resize_patches=False):
             f"{type(model).__name__}. Nothing was loaded. {FITTING}"
         )
     checkpoint = dataclasses.replace(
-        checkpoint, arrays=dict(checkpoint.arrays), origin=dict(checkpoint.origin)
+        checkpoint, arrays=dict(checkpoint.arrays), names_in_file=dict(checkpoint.names_in_file)
     )
     if checkpoint.model == "VisionTransformer":
         if model.variant.layer_scale is None and model.variant.block != "parallel":

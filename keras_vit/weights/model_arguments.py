@@ -75,20 +75,12 @@ class Arguments(dict):
         """Whether the arrays show an argument, so that a config which contradicts it is wrong."""
         return self.source_of(field) == ARRAYS and field not in SUGGESTED
 
-    def contradictions(self, config, fields):
-        """Key of a config -> (value there, value that the arrays show), where they differ.
-
-        `fields` is a dict from such keys to the arguments that they stand for.
-        """
-
-        def equal(stated, shown):
-            if isinstance(shown, tuple):  # two equal sides may be one number
-                return list(shown) in (stated, [stated] * len(shown))
-            return stated == shown
-
-        shown = {key: self[field] for key, field in fields.items() if self.is_shown(field)}
-        pairs = {key: (config[key], value) for key, value in shown.items()}
-        return {key: both for key, both in pairs.items() if not equal(*both)}
+    def contradicts(self, field, stated):
+        """Whether the arrays show another value than a config, where equal sides may be one."""
+        shown = self.get(field)
+        if isinstance(shown, tuple):
+            stated, shown = stated if isinstance(stated, list) else [stated] * len(shown), [*shown]
+        return self.is_shown(field) and stated != shown
 
     @property
     def learned_tokens(self):

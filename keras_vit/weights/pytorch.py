@@ -16,6 +16,7 @@ import zipfile
 
 import numpy as np
 
+from keras_vit.checks import needs_extra
 from keras_vit.weights.safety import (
     CheckpointError,
     as_plain,
@@ -103,11 +104,8 @@ def read_torch(path):
 
     The name of a tensor in dicts and lists begins with their keys, with dots between them.
     """
-    try:
+    with needs_extra("torch", f"{str(path)!r} needs PyTorch, which a safetensors file does not"):
         import torch
-    except ImportError as error:
-        text = 'a PyTorch file needs PyTorch: pip install "keras3-vit[torch]"'
-        raise ImportError(f"{str(path)!r}: {text}, or use a safetensors file.") from error
     with opening(path, "a PyTorch file of plain tensors"), open(path, "rb") as stream:
         is_zip = stream.read(4) == b"PK\x03\x04"
         stream.seek(0)

@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import warnings
 
 from keras_vit.checks import marked
 from keras_vit.preprocessing import BY_PILLOW, Preprocessing
 from keras_vit.weights.files import Contents
 from keras_vit.weights.load import read_contents
 from keras_vit.weights.model_arguments import POSITION
-from keras_vit.weights.safety import CheckpointError
+from keras_vit.weights.safety import CheckpointError, warn
 
 
 def read_back(contents, model):
@@ -66,11 +65,10 @@ def warn_of_changes(model, path, arrays, json_files, format):
     if otherwise:
         lost = (f"{n}={x!r} (read as {checkpoint.arguments[n]!r})" for n, x in otherwise.items())
         call = ", ".join(f"{name}={value!r}" for name, value in otherwise.items())
-        warnings.warn(
+        warn(
             f"A file in the format {format!r} does not say all of the architecture of "
             f"{model.name!r}. Received: {', '.join(lost)}; open it as "
-            f"keras_vit.from_checkpoint({path.name!r}, {call}).",
-            stacklevel=3,
+            f"keras_vit.from_checkpoint({path.name!r}, {call})."
         )
     pairs = differences(model, checkpoint)
     pairs.pop("class_names", None)
@@ -82,11 +80,9 @@ def warn_of_changes(model, path, arrays, json_files, format):
         fields = [name for name in wanted if wanted[name] != taken[name]]
         pairs = {f"preprocessing.{n}": (wanted[n], taken[n]) for n in fields} | pairs
     if pairs:
-        texts = (f"{name}={x!r} (read as {read!r})" for name, (x, read) in pairs.items())
-        lost = ", ".join(texts)
-        warnings.warn(
+        lost = (f"{name}={x!r} (read as {read!r})" for name, (x, read) in pairs.items())
+        warn(
             f"Not all that {model.name!r} says of images and outputs has a place in the format "
-            f"{format!r}. Received: {lost}. Set it anew after reading {path.name!r} (card=True "
-            "writes the lines for it), or keep the model with model.save(...).",
-            stacklevel=3,
+            f"{format!r}. Received: {', '.join(lost)}. Set it anew after reading {path.name!r} "
+            "(card=True writes the lines for it), or keep the model with model.save(...)."
         )

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import os
+import sys
+import warnings
 import zipfile
 
 from keras_vit.checks import pair, positive_int
@@ -39,6 +41,28 @@ def expect(fits, name, array, expected):
             f"{name!r} must have {expected}. Received: shape {array.shape}; the file is damaged "
             "or of another format."
         )
+
+
+def warn(text):
+    """Warns of the line by which this library was called."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("keras_vit."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
+def unsupported(what, advice=""):
+    """The error for a part of a file that no model here has."""
+    return CheckpointError(f"The file has {what}, which no model of this library has{advice}.")
+
+
+def of_other_model(config, what):
+    """The error for a config.json of another model than the arrays beside it."""
+    names = [f" ({config[k]!r:.100})" for k in ("architecture", "model_type") if k in config]
+    return CheckpointError(
+        f"The config.json{names[0] if names else ''} is of another model: {what}. Put the one of "
+        "this model beside the file, or none: then say what the arrays do not show."
+    )
 
 
 @contextlib.contextmanager

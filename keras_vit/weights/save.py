@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import warnings
 from typing import Literal
 
 import keras
@@ -13,7 +12,7 @@ import safetensors.numpy
 from keras_vit.checks import check_choice
 from keras_vit.heads import heads_of
 from keras_vit.models import VisionTransformer
-from keras_vit.models.backbone import check_model
+from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.bit import BiT
 from keras_vit.text import shortened
 from keras_vit.weights.formats import (
@@ -28,25 +27,23 @@ from keras_vit.weights.formats import (
 )
 from keras_vit.weights.model_arguments import POSITION
 from keras_vit.weights.read_back import warn_of_changes
+from keras_vit.weights.safety import warn
 from keras_vit.weights.writable import DIFFERS
 from keras_vit.writing import output_place, replacing, replacing_files, write_text
 
-# Format -> the families that write a `VisionTransformer`, of which the first that can does, and
-# those that write a `BiT`.
+# Format -> the families that write it, of which the first that has a place for a model does.
 WRITERS = {
-    "google": ((google.FAMILY,), (bit.BIG_TRANSFER,)),
-    "timm": (timm_writing.WRITERS, (bit.TIMM,)),
+    "google": (google.FAMILY, bit.BIG_TRANSFER),
+    "timm": (*timm_writing.WRITERS, bit.TIMM),
     "huggingface": (
-        (
-            huggingface.FAMILY,
-            *huggingface_beit.WRITERS,
-            *huggingface_dino.FAMILIES,
-            vision_towers.CLIP,
-            vision_towers.SIGLIP,
-            aimv2.FAMILY,
-            huggingface_beit.IJEPA,
-        ),
-        (bit.HUGGING_FACE,),
+        huggingface.FAMILY,
+        *huggingface_beit.WRITERS,
+        *huggingface_dino.FAMILIES,
+        vision_towers.CLIP,
+        vision_towers.SIGLIP,
+        aimv2.FAMILY,
+        huggingface_beit.IJEPA,
+        bit.HUGGING_FACE,
     ),
 }
 BY_SUFFIX = {".npz": "google", ".safetensors": "timm", "": "huggingface"}
@@ -159,16 +156,19 @@ def reader_of(model, format):
     config = family.json_files(model).get("config.json", {})
     name, *_ = config.get("architectures") or [config.get("architecture", "the usual arrays")]
     library = {"timm": "timm", "huggingface": "transformers"}.get(format, family.name)
-    usual = WRITERS[format][isinstance(model, BiT)][0]
+    usual = _families(model, format)[0]
     if family is not usual and (lacks := _obstacles(model, usual)[0]):
         why += f", and {lacks[0]}, for which the plain one of {library} has no place"
     return f"{name} of {library}: {why}"
 
 
+def _families(model, format):
+    return [family for family in WRITERS[format] if isinstance(model, MODELS[family.model])]
+
+
 def _family(model, format):
     """The first family of a format that has a place for a model, or else that lacks least."""
-    families = WRITERS[format][isinstance(model, BiT)]
-    return min(families, key=lambda family: [*map(len, _obstacles(model, family))])
+    return min(_families(model, format), key=lambda f: [*map(len, _obstacles(model, f))])
 
 
 def _check_obstacles(model, format, force):
@@ -176,10 +176,9 @@ def _check_obstacles(model, format, force):
     if hard:
         reason, advice = f"has no place for: {', '.join(hard)}", ""
     elif soft and all(text.startswith("epsilon=") for text in soft):
-        warnings.warn(
+        warn(
             f"The code that reads {format!r} files has another epsilon in its norms than this "
-            f"model, {soft[0]}; outputs may differ in late digits.",
-            stacklevel=3,
+            f"model, {soft[0]}; outputs may differ in late digits."
         )
         return
     elif soft and not force:
@@ -259,9 +258,8 @@ def _warn_of_others(file, config):
         return
     files = sorted(each.name for each in file.parent.iterdir() if each.suffix in WITH_CONFIG)
     if others := [name for name in files if name != file.name]:
-        warnings.warn(
+        warn(
             f"All weights in a folder share one config.json, which is of {file.name!r} now. "
             f"Received: {shortened(others, 4)} beside it, with another. Give each model a folder "
-            "of its own.",
-            stacklevel=3,
+            "of its own."
         )

@@ -16,9 +16,10 @@ import numpy as np
 from keras_vit.text import shortened
 from keras_vit.weights.safety import CheckpointError
 
-# Text, and then a number, alternatives, or the end.
-_PIECES = re.compile(r"([^{[]*)(?:\{(\w)(\+1)?(:\d+)?\}|\[(.*?)\]|$)")
 PARTS = ("query", "key", "value", "out")
+
+
+# ---- how arrays lie in a file
 
 
 class Layout(NamedTuple):
@@ -49,6 +50,9 @@ TRANSPOSED = Layout(2, lambda m: m.T, lambda m: m.T)  # (out, in), as PyTorch ha
 CONV = Layout(4, lambda k: k.transpose(2, 3, 1, 0), lambda k: k.transpose(3, 2, 0, 1))
 FLAX_PATCHES = Layout(4)  # (height, width, in, out)
 ROWS = Layout(2, lambda t: t[None], lambda t: t[0])  # a vector for each token, without a batch
+
+
+# ---- rows of layers
 
 
 def rows_of(ends, arrays, layout=SAME):
@@ -105,6 +109,25 @@ def torch_resnet(root_conv, root_norm, unit):
     ]
 
 
+# ---- tables
+
+
+class NamedArrays(NamedTuple):
+    """Arrays and the names of those in the file, both by canonical name, and the names ignored."""
+
+    arrays: dict
+    names_in_file: dict
+    ignored: tuple
+
+
+class Row(NamedTuple):
+    """A row of a table: an array in the file, and where it belongs."""
+
+    in_file: "NamePattern"
+    canonical: "NamePattern"
+    layout: Layout
+
+
 class Table:
     """Rows of (name in the file, canonical name, `Layout`). The first that fits counts."""
 
@@ -113,77 +136,79 @@ class Table:
 
     @functools.cached_property
     def _patterns(self):  # of a file's format alone, as they take long to compile
-        return [(_Name(name), _Name(path), layout) for name, path, layout in self.rows]
+        return [Row(NamePattern(a), NamePattern(b), layout) for a, b, layout in self.rows]
+
+    def _row_of(self, name, side):
+        """The first row whose name on a side, a field of `Row`, fits, and the numbers in it."""
+        for row in self._patterns:
+            numbers = getattr(row, side).numbers_in(name)
+            if numbers is not None:
+                return row, numbers
+        return None, {}
 
     def targets(self, name):
         """The canonical names of an array in a file, in a list; none for an unknown name."""
-        row, numbers = self._row(0, name)
-        return [] if row is None else row[1].with_numbers(numbers)
+        row, numbers = self._row_of(name, "in_file")
+        return row.canonical.with_numbers(numbers) if row else []
+
+    def name_of(self, path):
+        """What the format calls an array, or its canonical name where it has none."""
+        row, numbers = self._row_of(path, "canonical")
+        return row.in_file.with_numbers(numbers)[0] if row else path
 
     def read(self, arrays, family, ignored=()):
-        """Canonical name -> array, canonical name -> name in the file, and the names ignored."""
-        canonical, origin, left_out, unknown = {}, {}, [], []
+        """The `NamedArrays` of those in a file; `ignored` are patterns of names without a row."""
+        canonical, names_in_file, left_out, unknown = {}, {}, [], []
         for name, array in arrays.items():
-            row, numbers = self._row(0, name)
+            row, numbers = self._row_of(name, "in_file")
             if row is None:
                 is_ignored = any(re.fullmatch(pattern, name) for pattern in ignored)
                 (left_out if is_ignored else unknown).append(name)
                 continue
-            _, path, layout = row
-            targets = path.with_numbers(numbers)
-            for target, part in zip(targets, _parts(layout, name, array, len(targets))):
+            targets = row.canonical.with_numbers(numbers)
+            for target, part in zip(targets, _parts(row.layout, name, array, len(targets))):
                 if target in canonical:
-                    text = f"Two arrays for {target!r}: {origin[target]!r}, {name!r}."
+                    text = f"Two arrays for {target!r}: {names_in_file[target]!r}, {name!r}."
                     raise CheckpointError(text)
-                canonical[target], origin[target] = part, name
+                canonical[target], names_in_file[target] = part, name
         if unknown:
             raise CheckpointError(
                 f"These arrays have no place in a model of {family}: "
                 f"{shortened(sorted(unknown), 4)}."
             )
-        return canonical, origin, tuple(left_out)
-
-    def name_of(self, canonical):
-        """What the format calls an array, or its canonical name where it has none."""
-        row, numbers = self._row(1, canonical)
-        return row[0].with_numbers(numbers)[0] if row else canonical
+        return NamedArrays(canonical, names_in_file, tuple(left_out))
 
     def write(self, arrays):
         """The arrays of a file from canonical ones."""
         file = {}
         for path in arrays:
-            row, numbers = self._row(1, path)
+            row, numbers = self._row_of(path, "canonical")
             if row is None:
                 raise CheckpointError(f"The format has no name for {path!r}.")
-            name, canonical, layout = row
-            parts = canonical.with_numbers(numbers)
+            parts = row.canonical.with_numbers(numbers)
             if path == parts[0]:  # the others are joined to it
-                whole = arrays[path]
-                if len(parts) > 1:
-                    whole = np.concatenate([arrays[part] for part in parts], axis=-1)
-                file[name.with_numbers(numbers)[0]] = np.ascontiguousarray(layout.write(whole))
+                joined = [arrays[part] for part in parts]
+                whole = np.concatenate(joined, axis=-1) if parts[1:] else joined[0]
+                name = row.in_file.with_numbers(numbers)[0]
+                file[name] = np.ascontiguousarray(row.layout.write(whole))
         return file
 
-    def _row(self, side, name):
-        """The first row whose name of a side fits, and the numbers in it; `None` for both."""
-        pairs = ((row, row[side].numbers_in(name)) for row in self._patterns)
-        return next((pair for pair in pairs if pair[1] is not None), (None, None))
 
-
-class _Name:
-    """A name of a table, with places for numbers and alternatives."""
+class NamePattern:
+    """A name of a table: text with places for numbers, `{i}`, and with alternatives, `[a|b]`."""
 
     def __init__(self, text):
-        pattern, self.forms, self.offsets = "", [""], {}
-        for between, letter, plus, digits, options in _PIECES.findall(text):
-            if letter:
-                ends = [f"{{{letter}{digits}}}"]
-                pattern += rf"{re.escape(between)}0*(?P<{letter}>\d{{1,6}})"
-                self.offsets[letter] = 1 if plus else 0
-            else:
-                ends = options.split("|")
-                pattern += f"{re.escape(between)}(?:{'|'.join(map(re.escape, ends))})"
-            self.forms = [form + between + end for end in ends for form in self.forms]
+        pattern, self.forms, self.added = "", [""], {}
+        for piece in re.split(r"(\{.*?\}|\[.*?\])", text):
+            if piece.startswith("{"):
+                letter, plus, digits = re.fullmatch(r"\{(\w)(\+1)?(:\d+)?\}", piece).groups("")
+                self.added[letter] = int(plus or 0)
+                pattern += rf"0*(?P<{letter}>\d{{1,6}})"
+                choices = [f"{{{letter}{digits}}}"]
+            else:  # alternatives, or plain text, which has none
+                choices = piece.strip("[]").split("|")
+                pattern += f"(?:{'|'.join(map(re.escape, choices))})"
+            self.forms = [form + choice for choice in choices for form in self.forms]
         self.pattern = re.compile(pattern)
 
     def numbers_in(self, name):
@@ -191,12 +216,12 @@ class _Name:
         match = self.pattern.fullmatch(name)
         if match is None:
             return None
-        numbers = {letter: int(n) - self.offsets[letter] for letter, n in match.groupdict().items()}
+        numbers = {letter: int(n) - self.added[letter] for letter, n in match.groupdict().items()}
         return numbers if min(numbers.values(), default=0) >= 0 else None
 
     def with_numbers(self, numbers):
         """The names with these numbers in them, one for each alternative."""
-        shifted = {letter: n + self.offsets.get(letter, 0) for letter, n in numbers.items()}
+        shifted = {letter: n + self.added.get(letter, 0) for letter, n in numbers.items()}
         return [form.format(**shifted) for form in self.forms]
 
 
@@ -220,6 +245,8 @@ def key_of(meanings, value):
     """The first key of a dict that has a value, or its first key where none has it."""
     return next((key for key, path in meanings.items() if path == value), next(iter(meanings)))
 
+
+# ---- heads
 
 # The bias of `out` has no axis of heads.
 _ATTENTION = re.compile(r"(block_\d+|pool)/attention/(query|key|value|out(?!/bias))/(kernel|bias)")

@@ -60,6 +60,13 @@ def changed(case, folder, arrays=None, arguments=None, **config):
     return folder
 
 
+def edit(path, **changes):
+    """Changes entries of a JSON file; `None` takes one away."""
+    content = {**json.loads(path.read_text()), **changes}
+    kept = {key: value for key, value in content.items() if value is not None}
+    path.write_text(json.dumps(kept))
+
+
 def refused(words, path, call=keras_vit.from_checkpoint, **options):
     """Checks that a file is refused with the error for checkpoints, whose text matches `words`."""
     refuses(words, call, path, error=keras_vit.CheckpointError, **options)

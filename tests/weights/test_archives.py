@@ -1,5 +1,6 @@
 """Archives of PyTorch that two readers read otherwise, and older files, bit by bit."""
 
+import itertools
 import re
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import keras_vit
 from keras_vit.weights.pytorch import read_torch
 from tests.weights.stored import refused
-from tests.weights.test_pytorch import EXPECTED, WEIGHTS, assert_equal, parts_of, saved, written
+from tests.weights.test_pytorch import WEIGHTS, parts_of, saved, written
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.any_backend
@@ -61,49 +62,20 @@ def test_an_older_file_that_leaves_a_tensor_out(tmp_path):
         refused(r"bytes behind|more than it has", path, call=read_torch)
 
 
-def flips_of(content, places):
-    for place in places:
-        for bit in range(8):
-            damaged = bytearray(content)
-            damaged[place] ^= 1 << bit
-            yield bytes(damaged)
-
-
-def read_each(path, contents):
-    """What is read of a file with each content, and how many are refused."""
-    loaded, refused = [], 0
-    for content in contents:
-        path.write_bytes(content)
-        try:
-            loaded.append(read_torch(path))
-        except keras_vit.CheckpointError:
-            refused += 1
-    return loaded, refused
-
-
-def test_any_bit_of_the_frame_of_an_archive(tmp_path):
-    """Headers, names and directory: an error of ours, or exactly the same weights."""
-    path = saved(tmp_path, WEIGHTS)
-    content, values = path.read_bytes(), set()
-    for _, part in parts_of(path):
-        if len(part) > 8:
-            start = content.find(part)
-            values.update(range(start, start + len(part)))
-    places = [place for place in range(len(content)) if place not in values][::31]
-    loaded, refused = read_each(path, flips_of(content, places))
-    for arrays in loaded:
-        assert set(arrays) == set(EXPECTED)
-        assert_equal(arrays)
-    assert refused > 50 and len(loaded) > 50
-
-
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_any_bit_of_the_pickles_of_an_older_file(tmp_path):
     """They have no checksum: a number may come out elsewhere, but none that is not in the file."""
     path = saved(tmp_path, {"a": torch.arange(1.0, 13.0).reshape(3, 4), "b": torch.ones(3)}, False)
     content = path.read_bytes()
-    places = range(0, len(content) - 2 * 8 - 60, 5)
-    loaded, refused = read_each(path, flips_of(content, places))
-    for array in (array for arrays in loaded for array in arrays.values()):
-        assert array.dtype != "float32" or np.isin(array, range(1, 13)).all()
+    refused = 0
+    for place, bit in itertools.product(range(0, len(content) - 2 * 8 - 60, 5), range(8)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << bit
+        path.write_bytes(damaged)
+        try:
+            loaded = read_torch(path).values()
+        except keras_vit.CheckpointError:
+            refused += 1
+        else:
+            assert all(np.isin(a, range(1, 13)).all() for a in loaded if a.dtype == "float32")
     assert refused > 100

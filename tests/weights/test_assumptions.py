@@ -8,7 +8,6 @@ import pytest
 
 import keras_vit
 from keras_vit.weights.files import read_safetensors
-from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.save import write_safetensors
 from tests.support import ORACLES, assert_close, forward, images, randomize, refuses, tiny_vit
 from tests.weights.stored import refused
@@ -31,14 +30,6 @@ def test_heads_of_a_timm_file_from_an_override(tmp_path):
     assert ("num_heads", 4, "num_heads as given") in model.load_report.assumed
     assert_computes(model, ORACLES / "timm" / "vit_token_p8")
     refuses("5 heads do not divide the 48 units", keras_vit.from_checkpoint, path, num_heads=5)
-
-
-def test_heads_of_a_timm_file_from_the_model_that_takes_it(tmp_path):
-    path = alone("timm/vit_token_p8", tmp_path)
-    options = {"image_size": 32, "patch_size": 8, "width": 48, "depth": 3, "num_heads": 4}
-    model = keras_vit.VisionTransformer(**options, num_classes=10, gelu="erf")
-    keras_vit.load_weights(model, path)
-    assert_computes(model, ORACLES / "timm" / "vit_token_p8")
 
 
 def test_heads_of_a_timm_file_from_the_custom(tmp_path):
@@ -102,13 +93,6 @@ def test_the_pooling_of_a_timm_file(tmp_path):
     for case, heads in (("vit_gap_fcnorm_p8", 4), ("vit_gap_nocls_p16", 2)):
         model = keras_vit.from_checkpoint(alone(f"timm/{case}", tmp_path), num_heads=heads)
         assert_computes(model, ORACLES / "timm" / case)
-
-
-def test_a_grid_that_is_not_square_from_an_override(tmp_path):
-    path = alone("timm/vit_nohead_p4_nonsquare", tmp_path)
-    refuses(r"24 patches.*no square", keras_vit.from_checkpoint, path, num_heads=4)
-    model = keras_vit.from_checkpoint(path, num_heads=4, image_size=(16, 24))
-    assert_computes(model, ORACLES / "timm" / "vit_nohead_p4_nonsquare")
 
 
 def test_an_image_size_without_positions(tmp_path):
@@ -239,14 +223,3 @@ def test_positions_of_patches_alone_are_asked_for(tmp_path):
     refused(r"file_image_size=\(16, 16\)", path, num_heads=heads)
     again = keras_vit.from_checkpoint(path, num_heads=heads, file_image_size=16)
     assert again.image_size == (16, 16)
-
-
-def test_what_no_recipe_can_say_is_named(tmp_path):
-    recipe, unsaid = preprocessing_of_timm({"crop_mode": "squash", "crop_pct": 0.95})
-    assert (recipe.resize, recipe.crop_fraction, unsaid) == ("squash", 0.95, ())
-    assert len(preprocessing_of_timm({"crop_mode": "border", "interpolation": "lanczos"})[1]) == 2
-    _, path = written(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["pretrained_cfg"]["interpolation"] = "lanczos"
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert "interpolation='lanczos'" in str(keras_vit.from_checkpoint(path).load_report)

@@ -41,8 +41,8 @@ def test_the_architecture_comes_from_the_file(case):
     assert found["num_classes"] == case.io["output_f64"].shape[1]
     assert canonical.model == "BiT"
     assert "image_size" in canonical.arguments.assumed
-    assert sorted(canonical.origin) == sorted(canonical.arrays)
-    assert set(canonical.origin.values()) == set(case.contents.arrays)
+    assert sorted(canonical.names_in_file) == sorted(canonical.arrays)
+    assert set(canonical.names_in_file.values()) == set(case.contents.arrays)
     known = read(case.contents, {"image_size": 64})
     assert known.arguments["image_size"] == (64, 64) and "image_size" not in known.arguments.assumed
 
@@ -75,7 +75,7 @@ def test_prefixes_of_big_vision(case, prefix):
     canonical = read_contents(contents, {})
     same_arrays(canonical, read(case.contents))
     assert canonical.ignored == ("opt/state/step",)
-    assert canonical.origin["head/kernel"] == f"{prefix}head/kernel"
+    assert canonical.names_in_file["head/kernel"] == f"{prefix}head/kernel"
 
 
 def test_norms_with_four_axes_in_both_generations():
@@ -146,7 +146,7 @@ def test_damage(case):
         refuses(r"no whole BiT|without one", load, changed(case, **without), error=CheckpointError)
     for name in ("head/kernel", "head/bias"):
         with pytest.raises(CheckpointError, match=r"head|classifier"):
-            load(changed(case, **{read(case.contents).origin[name]: None}))
+            load(changed(case, **{read(case.contents).names_in_file[name]: None}))
 
 
 @pytest.mark.parametrize("shape", [(), (7, 7, 3), (7, 7, 3, 0), (7, 7, 3, 40), (5, 5, 3, 32)])

@@ -164,13 +164,6 @@ def test_offline(cache, server, monkeypatch):
     assert len(server.requests) == 1
 
 
-def test_a_file_got_by_other_means(cache):
-    place = place_of("https://host/file.npz")
-    place.parent.mkdir(parents=True)
-    place.write_bytes(CONTENT)
-    assert fetch("https://host/file.npz") == place
-
-
 def test_a_pipe_in_the_cache(cache):
     cache.mkdir()
     os.mkfifo(place_of("https://example.org/pipe.npz"))

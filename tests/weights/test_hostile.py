@@ -85,23 +85,16 @@ ARRAY = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
     [
         *(
             (header_of({"a": {**ARRAY, "shape": shape}}), "safetensors")
-            for shape in ([2**62, 4], [2**63], [-4], [True] * 4)
+            for shape in ([2**62, 4], [-4])
         ),
-        (header_of({"a": {**ARRAY, "data_offsets": [0, 2**60]}}), "safetensors"),
-        (header_of({"a": {**ARRAY, "data_offsets": [8, 24]}}), "safetensors"),
-        (header_of({"a": ARRAY, "b": ARRAY}), "safetensors"),
-        (header_of({"a": {**ARRAY, "dtype": "O"}}), "safetensors"),
-        (header_of({"a": {"dtype": "F32"}}), "safetensors"),
-        (header_of({"a": ARRAY}, b"\0" * 20), "safetensors"),
         (header_of({"a": ARRAY}, b"\0" * 8), "safetensors"),
         (header_of(b"{" * 100_000), "safetensors"),
         (header_of(b"[]"), "of an unknown kind"),
-        (header_of({"__metadata__": [1], "a": ARRAY}), "safetensors"),
         ((2**63).to_bytes(8, "little") + b"{", "its header would have"),
         (header_of(b'{"a":' + b"1," * 10_000_000), "its header would have"),
         (header_of({f"a{i}": ARRAY for i in range(30_000)}), "more than 20000 arrays"),
     ],
-    ids=range(17),
+    ids=range(8),
 )
 def test_hostile_safetensors(tmp_path, content, pattern):
     path = tmp_path / "hostile.safetensors"
@@ -235,7 +228,9 @@ def test_a_config_that_does_not_fit(tmp_path, key, value):
         {"image_mean": [1e308] * 3, "rescale_factor": 1e-300},
         {"image_std": [0, 1, 1]},
         {"rescale_factor": np.nan},
+        {"rescale_factor": 0},
         {"resample": "gelu"},
+        {"size": [1, 2, 3], "do_center_crop": True},
         {"size": 10**400, "do_center_crop": True, "crop_size": 3},
     ],
     ids=lambda change: next(iter(change)),

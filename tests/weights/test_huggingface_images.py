@@ -10,6 +10,7 @@ import pytest
 import keras_vit
 from keras_vit.weights.formats.huggingface import preprocessing_of, processor_of
 from tests.support import assert_close, tiny_vit
+from tests.weights.stored import edit
 
 pytestmark = pytest.mark.any_backend
 
@@ -41,13 +42,6 @@ def test_a_crop_that_is_not_square(crop):
     squashed = {**processor, "size": {side: before * 2 for side, before in crop.items()}}
     assert preprocessing_of(squashed)[0].crop_fraction == 0.5
     assert preprocessing_of(squashed)[1] == ()
-
-
-@pytest.mark.parametrize("kind", ["ViT", "DeiT", "CLIP", "Bit"])
-def test_odd_margins_are_those_of_transformers(kind):
-    processor = {"image_processor_type": f"{kind}ImageProcessor", "do_center_crop": True}
-    assert preprocessing_of(processor)[0].library == "transformers"
-    assert preprocessing_of({})[0].library == "transformers"
 
 
 PROCESSORS = [
@@ -178,7 +172,7 @@ def test_names_that_are_not_those_of_the_outputs(tmp_path, labels, text):
     keras_vit.save_weights(tiny_vit(gelu="erf"), tmp_path / "model", force=True)
     path = tmp_path / "model" / "config.json"
     id2label = {str(index): label for index, label in enumerate(labels)}
-    path.write_text(json.dumps({**json.loads(path.read_text()), "id2label": id2label}))
+    edit(path, id2label=id2label)
     model = keras_vit.from_checkpoint(path.parent)
     ignored = [each for each in model.load_report.ignored if "names of classes" in each]
     assert model.class_names is None and bool(ignored) == bool(text)
@@ -189,14 +183,7 @@ def test_names_that_are_not_those_of_the_outputs(tmp_path, labels, text):
 def test_a_number_of_classes_that_is_not_that_of_the_arrays(tmp_path, classes, stated):
     model = tiny_vit(gelu="erf", num_classes=classes)
     path = keras_vit.save_weights(model, tmp_path / "model.safetensors", force=True)
-    config = json.loads((tmp_path / "config.json").read_text())
     assert not keras_vit.from_checkpoint(path).load_report.ignored
-    (tmp_path / "config.json").write_text(json.dumps({**config, "num_classes": stated}))
+    edit(tmp_path / "config.json", num_classes=stated)
     (ignored,) = keras_vit.from_checkpoint(path).load_report.ignored
     assert ignored == f"num_classes={stated} in its config, for {classes} in its arrays"
-
-
-def test_numbers_that_no_processor_has():
-    for processor in ({"image_std": [0, 0, 0]}, {"size": [1, 2, 3]}, {"rescale_factor": 0}):
-        with pytest.raises(keras_vit.CheckpointError, match="no image processor has"):
-            preprocessing_of({"do_center_crop": True, **processor})

@@ -1,6 +1,5 @@
 """One argument for all: a path, a folder, a URL, or a name of the catalogue."""
 
-import json
 import pathlib
 import re
 import shutil
@@ -13,7 +12,7 @@ from keras_vit.weights import catalog
 from keras_vit.weights.downloads import https_address, place_of
 from tests.support import ORACLES, assert_same, refuses, values
 from tests.weights.file_server import Answer
-from tests.weights.stored import refused
+from tests.weights.stored import edit, refused
 
 pytestmark = pytest.mark.any_backend
 
@@ -158,14 +157,9 @@ def published(offline, monkeypatch, tmp_path):
     return name, folder
 
 
-def change(config, **changes):
-    said = {**json.loads(config.read_text()), **changes}
-    config.write_text(json.dumps({key: value for key, value in said.items() if value is not None}))
-
-
 def test_a_config_beside_the_arrays_knows_better_than_the_catalogue(published):
     name, folder = published
-    change(folder / "config.json", hidden_act="gelu_new", layer_norm_eps=1e-5)
+    edit(folder / "config.json", hidden_act="gelu_new", layer_norm_eps=1e-5)
     model = keras_vit.from_checkpoint(name)
     assert (model.variant.gelu, model.variant.epsilon) == ("tanh", 1e-5)
     said = {("gelu", "tanh", "its config.json"), ("epsilon", 1e-5, "its config.json")}
@@ -174,7 +168,7 @@ def test_a_config_beside_the_arrays_knows_better_than_the_catalogue(published):
 
 def test_the_catalogue_speaks_where_the_config_is_silent(published):
     name, folder = published
-    change(folder / "config.json", hidden_act=None, layer_norm_eps=1e-5)
+    edit(folder / "config.json", hidden_act=None, layer_norm_eps=1e-5)
     assumed = keras_vit.from_checkpoint(name).load_report.assumed
     assert ("gelu", "erf", "the catalogue") in assumed
     assert ("epsilon", 1e-5, "its config.json") in assumed
@@ -182,21 +176,10 @@ def test_the_catalogue_speaks_where_the_config_is_silent(published):
 
 def test_the_caller_knows_best(published):
     name, folder = published
-    change(folder / "config.json", hidden_act="gelu_new")
+    edit(folder / "config.json", hidden_act="gelu_new")
     model = keras_vit.from_checkpoint(name, gelu="erf", epsilon=1e-3)
     assert (model.variant.gelu, model.variant.epsilon) == ("erf", 1e-3)
     assert ("gelu", "tanh", "erf") in model.load_report.differs
-
-
-def test_a_name_offline_says_where_to_put_the_file(offline):
-    with pytest.raises(OSError, match=r"ViT-B_16\.npz") as error:
-        keras_vit.ViT_B16(weights="imagenet21k/ViT-B_16")
-    assert str(offline) in str(error.value)
-
-
-def test_a_misspelt_name_proposes_others(offline):
-    with pytest.raises(ValueError, match=r"imagenet21k/ViT-B_16.*list_weights"):
-        keras_vit.from_checkpoint("imagenet21k/ViT-B_61")
 
 
 @pytest.mark.parametrize("weights", [None, "", 3, ["a"]], ids=str)

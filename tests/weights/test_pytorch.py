@@ -19,7 +19,7 @@ import pytest
 import keras_vit
 from keras_vit.weights.files import open_checkpoint, read_safetensors
 from keras_vit.weights.pytorch import read_torch
-from tests.support import ORACLES
+from tests.support import ORACLES, refuses
 from tests.weights.stored import refused
 
 torch = pytest.importorskip("torch")
@@ -231,3 +231,4 @@ def test_a_safetensors_file_that_begins_as_a_pickle_does(tmp_path, monkeypatch):
     assert path.read_bytes()[:1] == b"\x80"
     monkeypatch.setitem(sys.modules, "torch", None)
     assert open_checkpoint(path).arrays.keys() == read_safetensors(TIMM).keys()
+    refuses(r"needs PyTorch.*keras3-vit\[torch\]", read_torch, path, error=ImportError)

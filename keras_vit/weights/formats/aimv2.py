@@ -5,8 +5,7 @@ have no table of positions: it is computed for the size that is asked for, or el
 config.
 """
 
-import numpy as np
-
+from keras_vit.layers.position import sincos_2d
 from keras_vit.weights import tables
 from keras_vit.weights.formats import huggingface, vision_towers
 from keras_vit.weights.model_arguments import CONFIG, CUSTOM, POSITION
@@ -34,8 +33,9 @@ class Aimv2(vision_towers.VisionTower):
         if arguments.config.get("is_native", POSITION not in canonical.arrays):
             size = arguments.caller.get("image_size") or arguments.get("image_size") or 224
             grid = arguments.shape.grid(size)
-            canonical.arrays[POSITION] = sincos_table(grid, arguments["width"])
-            canonical.origin[POSITION] = f"sines and cosines for {grid}"
+            # Of the column, then of the row, as in MAE.
+            table = sincos_2d(grid, arguments["width"], endpoint=False)[None]
+            canonical.add_array(POSITION, table, f"sines and cosines for {grid}")
             arguments.add(CONFIG, image_size=size)
 
     def obstacles(self, model):
@@ -47,19 +47,6 @@ class Aimv2(vision_towers.VisionTower):
     def json_files(self, model):
         has_bias = model.variant.has_bias("out")
         return super().json_files(model, qkv_bias=has_bias, is_native=False)
-
-
-def sincos_table(grid, width):
-    """Fixed positions of MAE and AIMv2: sines and cosines of the column, then of the row.
-
-    Shape (1, rows * columns, width). Unlike those of big_vision, whose frequencies reach
-    1 / 10000, they end one step before it.
-    """
-    frequencies = 10_000.0 ** (-np.arange(width // 4) / (width // 4))
-    rows, columns = np.meshgrid(*map(np.arange, grid), indexing="ij")
-    angles = [indices.reshape(-1, 1) * frequencies for indices in (columns, rows)]
-    parts = [wave(angle) for angle in angles for wave in (np.sin, np.cos)]
-    return np.concatenate(parts, axis=1)[None]
 
 
 FAMILY = Aimv2(

@@ -16,10 +16,9 @@ from keras_vit.models.bit import BIT_VARIANTS, BiTVariant
 from keras_vit.preprocessing import BIG_VISION, BIT, Preprocessing
 from keras_vit.weights import huggingface_images, tables
 from keras_vit.weights.canonical import ROOT, resnet_of, units_of
-from keras_vit.weights.family import of_other_model
 from keras_vit.weights.formats import google, huggingface, timm_writing
 from keras_vit.weights.model_arguments import CALLER, CONFIG, CUSTOM, UNREPORTED
-from keras_vit.weights.safety import CheckpointError
+from keras_vit.weights.safety import CheckpointError, of_other_model
 from keras_vit.weights.tables import SAME, VECTOR, Layout, Table
 from keras_vit.weights.writable import WritableFamily
 

@@ -115,10 +115,10 @@ class BigVision(Family):
         older = any(re.match(OLDER_NAMES, name) for name in arrays)
         return "embedding/kernel" in arrays and (_has_own_names(arrays) or not older)
 
-    def unstacked(self, tower):
+    def single_layers(self, arrays):
         """Blocks that were stacked for `scan`, as arrays of their own."""
-        stacked = {n: a for n, a in tower.items() if n.startswith("Transformer/encoderblock/")}
-        blocks = {name: array for name, array in tower.items() if name not in stacked}
+        stacked = {n: a for n, a in arrays.items() if n.startswith("Transformer/encoderblock/")}
+        blocks = {name: array for name, array in arrays.items() if name not in stacked}
         for name, array in stacked.items():
             if not array.size or not array.ndim or array.shape[0] > MAX_ARRAYS:
                 raise CheckpointError(f"{name!r} stacks no blocks. Received: shape {array.shape}.")

@@ -14,9 +14,9 @@ import numpy as np
 from keras_vit.layers.resample import resize_grid
 from keras_vit.models.resize_weights import resize_offsets
 from keras_vit.weights import tables
-from keras_vit.weights.family import unsupported
 from keras_vit.weights.huggingface_images import config_of, preprocessing_of, processor_of
 from keras_vit.weights.model_arguments import POSITION
+from keras_vit.weights.safety import unsupported
 from keras_vit.weights.tables import CONV, SAME, Table
 from keras_vit.weights.writable import ANY, WritableFamily
 

@@ -9,9 +9,9 @@ import dataclasses
 import re
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import of_other_model, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import POSITION, relative_table
+from keras_vit.weights.safety import of_other_model, unsupported
 from keras_vit.weights.tables import SAME, Table
 from keras_vit.weights.writable import ANY
 
@@ -32,18 +32,18 @@ class Beit(huggingface.HuggingFace):
         return super().recognises(arrays) or (patches and query and not key)
 
     def complete(self, canonical, contents):
-        arguments, arrays, origin = canonical.arguments, canonical.arrays, canonical.origin
+        arguments, arrays, stored = canonical.arguments, canonical.arrays, canonical.names_in_file
         config, configured = arguments.config, arguments.from_config("pool")
         super().complete(canonical, contents)
         names = (POSITION, "position/table", "position_0/table")
-        positions = [origin[name] for name in names if name in arrays]
+        positions = [stored[name] for name in names if name in arrays]
         if positions[1:]:
             raise unsupported(f"several kinds of positions, {positions},")
-        after = "pooler.layernorm" in origin.get("norm/gamma", "")
+        after = "pooler.layernorm" in stored.get("norm/gamma", "")
         # Masked pre-training has a norm of its own, whatever the config says of pooling.
         pools = "norm/gamma" in arrays and not any(n.startswith("lm_head") for n in contents.arrays)
         if pools and configured and (configured == "mean") != after:
-            has = f"the file has {origin['norm/gamma']!r}"
+            has = f"the file has {stored['norm/gamma']!r}"
             raise of_other_model(config, f"use_mean_pooling={configured == 'mean'}, and {has}")
         arguments["norm_after_pool"] = after
         if after:
@@ -84,7 +84,7 @@ class Deit(huggingface.HuggingFace):
     def complete(self, canonical, contents):
         arguments = canonical.arguments
         if "head_distillation/kernel" not in canonical.arrays:
-            for side in (canonical.arrays, canonical.origin):
+            for side in (canonical.arrays, canonical.names_in_file):
                 side[REGISTERS] = side.pop(DISTILLATION)
             arguments["distillation"], arguments["registers"] = False, 1
         super().complete(canonical, contents)

@@ -11,9 +11,9 @@ import numpy as np
 from keras_vit.extensions import BIASES, ROTARIES
 from keras_vit.weights import tables
 from keras_vit.weights.canonical import QKV, smallest_fitting
-from keras_vit.weights.family import of_other_model, unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
+from keras_vit.weights.safety import of_other_model, unsupported
 from keras_vit.weights.tables import CONV, PARTS, SAME, Table
 from keras_vit.weights.writable import ANY
 
@@ -38,9 +38,9 @@ class Dino(huggingface.HuggingFace):
         has_scale = any(name.endswith("layer_scale1.lambda1") for name in arrays)
         return has_scale and super().recognises(arrays)
 
-    def unstacked(self, tower):
+    def single_layers(self, arrays):
         """Without the empty array of a model without registers."""
-        return {name: array for name, array in tower.items() if array.size}
+        return {name: array for name, array in arrays.items() if array.size}
 
     def write(self, model, arrays):
         file = super().write(model, arrays)

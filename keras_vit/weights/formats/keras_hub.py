@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.family import Family, reasons
+from keras_vit.weights.family import Family
 from keras_vit.weights.files import read_hdf5, read_json
 from keras_vit.weights.model_arguments import CALLER, CONFIG, CUSTOM, POSITION
 from keras_vit.weights.safety import CheckpointError
@@ -136,16 +136,14 @@ def _preprocessing(converter, channels, image_size):
     resize, used = "center_square" if crops else "squash", interpolation if is_known else "bilinear"
     size = tuple(converter.get("image_size") or image_size)
     is_wide = crops and image_size[0] != image_size[1]
-    unsaid = reasons(
-        {
-            "antialias=True": converter.get("antialias"),
-            "pad_to_aspect_ratio=True": converter.get("pad_to_aspect_ratio"),
-            f"{interpolation=}": not is_known,
-            f"image_size={list(size)}": size != image_size,
-            "crop_to_aspect_ratio=True, for an image that is not square": is_wide,
-        }
-    )
-    notes = tuple(f"{text} of the image converter" for text in unsaid)
+    unsaid = {
+        "antialias=True": converter.get("antialias"),
+        "pad_to_aspect_ratio=True": converter.get("pad_to_aspect_ratio"),
+        f"{interpolation=}": not is_known,
+        f"image_size={list(size)}": size != image_size,
+        "crop_to_aspect_ratio=True, for an image that is not square": is_wide,
+    }
+    notes = tuple(f"{text} of the image converter" for text, is_so in unsaid.items() if is_so)
     return Preprocessing(mean, std, resize, interpolation=used), notes
 
 

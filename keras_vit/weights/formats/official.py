@@ -15,9 +15,10 @@ import numpy as np
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.family import Family, unsupported
+from keras_vit.weights.family import Family
 from keras_vit.weights.formats import timm
 from keras_vit.weights.model_arguments import ARRAYS, CUSTOM, POSITION
+from keras_vit.weights.safety import unsupported
 from keras_vit.weights.tables import CONV, SAME, Table
 
 PERIODS = "rope_embed.periods"
@@ -36,16 +37,16 @@ class Dino(Family):
         """With one number for a block, which is the second of two."""
         return re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", name)
 
-    def unstacked(self, tower):
+    def single_layers(self, arrays):
         """Biases of q and v where those of k are masked."""
-        tower, masks = dict(tower), [name for name in tower if name.endswith(".bias_mask")]
+        arrays, masks = dict(arrays), [name for name in arrays if name.endswith(".bias_mask")]
         for name in masks:
-            layer, mask = name.removesuffix(".bias_mask"), np.split(tower.pop(name), 3)
+            layer, mask = name.removesuffix(".bias_mask"), np.split(arrays.pop(name), 3)
             if not all(np.all(part == value) for part, value in zip(mask, (1, 0, 1))):
                 raise unsupported(f"a mask other than that of the key's bias ({name!r})")
-            query, _, value = np.split(tower.pop(f"{layer}.bias"), 3)
-            tower |= {f"{layer}.q.bias": query, f"{layer}.v.bias": value}
-        return tower
+            query, _, value = np.split(arrays.pop(f"{layer}.bias"), 3)
+            arrays |= {f"{layer}.q.bias": query, f"{layer}.v.bias": value}
+        return arrays
 
     def complete(self, canonical, contents):
         arguments, file = canonical.arguments, contents.arrays

@@ -11,10 +11,11 @@ import dataclasses
 from keras_vit.extensions import Rotary
 from keras_vit.preprocessing import CLIP, Preprocessing
 from keras_vit.weights import tables
-from keras_vit.weights.family import Family, unsupported
+from keras_vit.weights.family import Family
 from keras_vit.weights.formats import timm, vision_towers
 from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
+from keras_vit.weights.safety import unsupported
 from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Table
 
 BLOCK = "transformer.resblocks.{i}."

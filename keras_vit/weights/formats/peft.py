@@ -71,12 +71,12 @@ def merge_adapter(contents):
 def _merged(model, adapter, settings):
     """The arrays of a model, a `ModelInFile`, with those of an adapter in them."""
     arrays, family, pairs, others = dict(model.arrays), model.family, {}, {}
-    origin = family.arrays_of(model.arrays)[1]
+    stored = family.arrays_of(model.arrays).names_in_file
 
     def name_of(name):
         """What the model's file calls an array: often otherwise than its library does."""
         targets = family.table.targets(family.plain_name(name, arrays))
-        return next((origin[target] for target in targets if target in origin), None)
+        return next((stored[target] for target in targets if target in stored), None)
 
     for name, array in adapter.items():
         plain = PREFIX.sub("", name)

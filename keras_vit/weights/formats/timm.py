@@ -13,11 +13,11 @@ import numpy as np
 
 from keras_vit.preprocessing import TIMM
 from keras_vit.weights import tables
-from keras_vit.weights.family import Family, reasons, unsupported
+from keras_vit.weights.family import Family
 from keras_vit.weights.formats.timm_models import ACTIVATIONS, PARTS, arguments_of, rotary_of
 from keras_vit.weights.huggingface_images import preprocessing_of_timm
 from keras_vit.weights.model_arguments import ARRAYS, CONFIG, CUSTOM, POSITION, find_image_size
-from keras_vit.weights.safety import CheckpointError
+from keras_vit.weights.safety import CheckpointError, unsupported
 from keras_vit.weights.tables import CONV, SAME, TRANSPOSED, Table
 
 BLOCK = "blocks.{i}."
@@ -97,9 +97,9 @@ class Timm(Family):
             return {**config, "norm": True, "fc_norm": False, "norm_moves": bool(config["fc_norm"])}
         return config
 
-    def unstacked(self, tower):
+    def single_layers(self, arrays):
         """The arrays of single layers, which timm joins here and there."""
-        parts = (_parts(name, array, tower) for name, array in tower.items())
+        parts = (_parts(name, array, arrays) for name, array in arrays.items())
         return {name: array for part in parts for name, array in part.items()}
 
     def complete(self, canonical, contents):
@@ -112,8 +112,9 @@ class Timm(Family):
         # Of each token by itself it is the same before.
         pools = arguments.caller.get("pool", arguments["pool"]) is not None
         arguments["norm_after_pool"] = has_fc_norm and pools
-        for text in reasons(obstacles(canonical.arrays, arguments)):
-            raise unsupported(text)
+        for text, is_there in obstacles(canonical.arrays, arguments).items():
+            if is_there:
+                raise unsupported(text)
         infer_rotary(canonical, contents.arrays)
         if arguments["pool"] == "map":
             infer_pooled_tokens(arguments)
@@ -125,10 +126,10 @@ class Timm(Family):
         canonical.set_preprocessing(*preprocessing_of_timm(settings), settings)
 
 
-def _parts(name, array, tower):
+def _parts(name, array, file):
     """The arrays of single layers in one of a file, under timm's names for single layers."""
     block, layer, part = re.match(r"(blocks\.\d+\.|)(.*?)(\.weight|\.bias|)$", name).groups()
-    shape_of = lambda other: np.shape(tower.get(f"{block}{other}.weight", ()))  # noqa: E731
+    shape_of = lambda other: np.shape(file.get(f"{block}{other}.weight", ()))  # noqa: E731
     width = shape_of("in_proj")[-1]  # of a `ParallelScalingBlock`, and 0 of others
     if name == "rope.freqs":  # of all blocks (`RotaryEmbeddingMixed`)
         layers, arrays = [f"{name}.{i}" for i in range(array.shape[1])], np.moveaxis(array, 1, 0)

@@ -9,7 +9,7 @@ arrays do not show, and which arrays there are, by which a config of another mod
 import re
 
 from keras_vit.extensions import Rotary
-from keras_vit.weights.family import unsupported
+from keras_vit.weights.safety import unsupported
 
 VIT = {
     "class": "VisionTransformer",

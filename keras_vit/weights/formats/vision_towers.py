@@ -11,10 +11,9 @@ import dataclasses
 import numpy as np
 
 from keras_vit.weights import tables
-from keras_vit.weights.family import unsupported
 from keras_vit.weights.formats import huggingface
 from keras_vit.weights.model_arguments import CUSTOM, POSITION
-from keras_vit.weights.safety import CheckpointError
+from keras_vit.weights.safety import CheckpointError, unsupported
 from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Layout, Table
 from keras_vit.weights.writable import ANY
 
