@@ -34,9 +34,12 @@ class ExtendedNetwork(Network):
     def __call__(self, images):
         patches = self.cut(self.stem(images))
         x, rotations = self.drop_patches(self.embed(patches), self.rotations(patches))  # Eq. 1
-        x = NORMS[self.variant.pre_norm](self.variant.epsilon, dtype=self.dtype, name="pre_norm")(x)
+        x = self.norm(self.variant.pre_norm, name="pre_norm")(x)
         x, size = self.encode(x, rotations)  # Eq. 2 and 3
         return self.read_out(x, size)  # Eq. 4
+
+    def norm(self, kind, name):
+        return NORMS[kind](self.variant.epsilon, dtype=self.dtype, name=name)
 
     def cut(self, x):
         if not self.variable_size:
@@ -123,7 +126,7 @@ class ExtendedNetwork(Network):
     def read_out(self, tokens, size=None):
         """The logits of the tokens after the last block, or the mean of two heads' logits."""
         v, dtype = self.variant, self.dtype
-        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, dtype=dtype, name="norm")
+        norm = self.norm(v.norm if v.final_norm else None, name="norm")
         logits = self.classify(self.pooled(tokens, size, norm))
         if not v.distillation:
             return logits

@@ -122,7 +122,7 @@ def test_half_precision_keeps_norms_and_logits_in_float32():
 
 def test_half_precision_rounds_kernels_behind_their_standardisation():
     """In front of it, a mean that the standardisation takes away would cost the digits."""
-    layer = StdConv2D(8, 3, dtype="mixed_bfloat16")
+    layer = StdConv2D(8, 3, numerics="google", dtype="mixed_bfloat16")
     layer.build((None, 16, 16, 3))
     before = to_numpy(forward(layer, images()))
     layer.kernel.assign(layer.kernel + 16.0)
