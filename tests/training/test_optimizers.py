@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.training import SGDM, AdamW, WarmupCosine, fused
+from keras_vit.training import SGDM, AdamW, WarmupCosine
 from tests.support import (
     BACKEND,
     ORACLES,
@@ -169,14 +169,14 @@ def test_the_fused_form_equals_the_rule(make, monkeypatch):
     runs = []
     for is_fused in (True, False):
         if not is_fused:
-            monkeypatch.setattr(fused, "_FORMS", {})
+            monkeypatch.setattr(make, "fused_form", None)
         variables = Variables(weights, "float32")
         optimizer = make(
             WarmupCosine(0.05, STEPS, 3), weight_decay=0.1, global_clipnorm=1.0, use_ema=True
         )
         runs.append([variables.step(optimizer, grads) for grads in gradients][-1])
         assert (optimizer.fused_update is not None) == is_fused
-        runs[-1] |= {f"average/{i}": to_numpy(a) for i, a in enumerate(optimizer.averages)}
+        runs[-1] |= {f"average/{i}": to_numpy(a) for i, a in enumerate(optimizer.ema_weights)}
     for path in runs[0]:
         assert_close(runs[0][path], runs[1][path], 2e-6)
 
