@@ -52,6 +52,7 @@ def standardize(kernel, numerics):
     return kernel / (ops.sqrt(variance) + numerics.weight_epsilon)
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class Strided(Layer):
     """A layer whose output has one pixel for every `stride` rows and columns, rounded up.
 
@@ -140,6 +141,7 @@ class GroupNorm(Layer):
         return ops.cast(x, self.compute_dtype)
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class Part(Strided):
     """A root or a unit, made of convolutions and norms of one `numerics`."""
 
