@@ -42,11 +42,9 @@ class ExtendedNetwork(Network):
         return NORMS[kind](self.variant.epsilon, dtype=self.dtype, name=name)
 
     def cut(self, x):
-        if not self.variable_size:
-            return super().cut(x)
-        v = self.variant
-        options = {"drop_incomplete": v.stem is not None, "dtype": self.dtype, "name": "patches"}
-        return ResizablePatches(v.patch_size, keep_grid=True, **options)(x)
+        if self.variable_size:
+            return super().cut(x, ResizablePatches, keep_grid=True)
+        return super().cut(x)
 
     def embed(self, patches):
         v = self.variant
@@ -189,8 +187,14 @@ class MergingNetwork(ExtendedNetwork):
         return MERGING_BLOCKS[v.block](**self.block_arguments(i), **options)
 
 
-def make_network(v, options, **arguments):
-    """The paper's `Network`, or a subclass where the variant or one of the options asks for it."""
+def make_network(record):
+    """The paper's `Network` of a `ModelRecord`, or a subclass where an architecture or option asks.
+
+    Raises:
+        ValueError: the architecture cannot have some of the options.
+    """
+    v, options = record.variant, record.options
+    check_options(v, options)
     if any(merged_tokens(v, options["token_merging"])):
         network = MergingNetwork
     elif v.is_extended or any(options[n] for n in ("remat", "variable_size", "patch_dropout")):
@@ -198,7 +202,14 @@ def make_network(v, options, **arguments):
     else:
         network = Network
     taken = {field.name for field in dataclasses.fields(network)} & options.keys()
-    return network(v, **{name: options[name] for name in taken}, **arguments)
+    return network(
+        v,
+        grid=v.grid(record.image_size),
+        num_classes=record.num_classes,
+        head_bias=record.head_bias,
+        dtype=record.dtype_policy,
+        **{name: options[name] for name in taken},
+    )
 
 
 def check_options(v, options):

@@ -59,11 +59,10 @@ class Network:
         options = {"numerics": v.stem_numerics, "folded": v.stem_folded, "dtype": self.dtype}
         return resnet.stages(images, v.stem, resnet_v1, width=v.stem_width, **options)
 
-    def cut(self, x):
+    def cut(self, x, layer=Patches, **options):
         """x_p: the patches of images, or of feature maps, in a sequence."""
-        v = self.variant
-        options = {"drop_incomplete": v.stem is not None, "dtype": self.dtype, "name": "patches"}
-        return Patches(v.patch_size, **options)(x)
+        options |= {"drop_incomplete": self.variant.stem is not None, "dtype": self.dtype}
+        return layer(self.variant.patch_size, **options, name="patches")(x)
 
     def embed(self, patches):
         """Eq. 1: the tokens z_0."""

@@ -20,11 +20,6 @@ def block(remat=False, **options):
     return randomize(layer)
 
 
-def test_attention_scores_are_those_inside():
-    layer = block()
-    assert_close(layer.attention_scores(X), layer.attention.scores(layer.norm_1(X)), 0)
-
-
 def test_stochastic_depth_leaves_out_either_branch_of_an_example():
     layer = block(stochastic_depth=0.5)
     plain = block()
