@@ -72,7 +72,6 @@ class PatchEncoder(Layer):
             self.position.build((batch, tokens, self.width))
 
     def build_tokens(self):
-        """Makes the learned tokens."""
         self.class_token = self.add_tokens("class_token", self.learned_tokens, "zeros")
 
     def add_tokens(self, name, count, initializer=small_normal):

@@ -48,15 +48,9 @@ class ExtendedNetwork(Network):
 
     def embed(self, patches):
         v = self.variant
-        encoder = layers.ExtendedPatchEncoder(
-            **self.encoder_arguments(),
-            registers=v.registers,
-            distillation=v.distillation,
-            bias=v.patch_bias,
-            norm=v.patch_norm,
-            epsilon=v.epsilon,
-        )
-        return encoder(patches)
+        options = {"registers": v.registers, "distillation": v.distillation}
+        options |= {"bias": v.patch_bias, "norm": v.patch_norm, "epsilon": v.epsilon}
+        return super().embed(patches, layers.ExtendedPatchEncoder, **options)
 
     def rotations(self, patches):
         """Rotary positions: none, one tensor for all blocks, or one for each."""
@@ -75,7 +69,7 @@ class ExtendedNetwork(Network):
             return x, rotations
         options = {"dtype": self.dtype, "name": "patch_dropout"}
         drop = layers.PatchDropout(self.patch_dropout, self.variant.learned_tokens, **options)
-        x, *rotations = drop([x, *rotations]) if rotations else [drop(x)]
+        x, *rotations = drop([x, *rotations])
         return x, rotations
 
     def encode(self, x, rotations=()):
@@ -112,14 +106,14 @@ class ExtendedNetwork(Network):
         )
 
     def block(self, i):
-        v, arguments = self.variant, self.block_arguments(i)
+        v = self.variant
         if v.extensions == Extensions() and not v.is_relative:
             block = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
-            return block(**arguments)
+            return super().block(i, block)
+        options = {"extensions": v.extensions}
         if v.block == "axial":
-            arguments |= {"grid": self.grid, "axis": ("row", "column")[i % 2]}
-        block = (REMAT_BLOCKS if self.remat else BLOCKS)[v.block]
-        return block(**arguments, extensions=v.extensions)
+            options |= {"grid": self.grid, "axis": ("row", "column")[i % 2]}
+        return super().block(i, (REMAT_BLOCKS if self.remat else BLOCKS)[v.block], **options)
 
     def read_out(self, tokens, size=None):
         """The logits of the tokens after the last block, or the mean of two heads' logits."""
@@ -184,7 +178,7 @@ class MergingNetwork(ExtendedNetwork):
     def merging_block(self, i, merged):
         v = self.variant
         options = {"extensions": v.extensions, "merged": merged, "protected": v.learned_tokens}
-        return MERGING_BLOCKS[v.block](**self.block_arguments(i), **options)
+        return Network.block(self, i, MERGING_BLOCKS[v.block], **options)
 
 
 def make_network(record):

@@ -109,7 +109,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         return ops.where(ops.equal(self.iterations, 0), 1.0, 1.0 - self.ema_momentum)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates one variable."""
         dtype = keras.backend.standardize_dtype(variable.dtype)
         if dtype in ("float16", "bfloat16"):
             dtype = "float32"

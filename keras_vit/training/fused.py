@@ -33,7 +33,6 @@ def sgd(optimizer, weights, gradients, slots, step, rate, decay):
 
 
 def norm(gradients):
-    """The norm of all gradients, as of one vector."""
     from torch.nn.utils import get_total_norm
 
     return get_total_norm(gradients)
