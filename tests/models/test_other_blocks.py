@@ -58,28 +58,6 @@ def test_rows_and_columns_may_change_places_where_there_are_no_positions(order):
     assert np.abs(to_numpy(model(swapped.reshape(X.shape)) - model(X))).max() > 1e-3
 
 
-def test_stochastic_depth_leaves_out_a_branch_of_a_whole_image():
-    """Not of single rows, although attention sees them as so many sequences."""
-    plain, layer = (
-        layers.AxialBlock(2, 12, grid=(2, 3), stochastic_depth=rate) for rate in (0.0, 0.5)
-    )
-    x = np.random.default_rng(0).normal(size=(1, 6, 8)).astype("float32")
-    for each in (plain, layer):
-        each.build(x.shape)
-        randomize(each)
-    w = {k: v.astype("float64") for k, v in values(plain).items()}
-    scaled = {
-        k: 2 * v if k.startswith(("attention/out", "mlp/dense_2")) else v for k, v in w.items()
-    }
-    possible = []
-    for without in ((), ("attention/out",), ("mlp/dense_2",), ("attention/out", "mlp/dense_2")):
-        kept = {k: 0 * v if without and k.startswith(without) else v for k, v in scaled.items()}
-        possible.append(definitions.axial_block(kept, x, (2, 3), "row"))
-    outputs = to_numpy(forward(layer, np.repeat(x, 32, axis=0), training=True))
-    distance = np.abs(outputs[:, None] - np.stack(possible, axis=1)).max(axis=(2, 3))
-    assert (distance.min(axis=1) < 1e-4).all() and len(set(distance.argmin(axis=1))) == 4
-
-
 @ONCE
 def test_attention_weights_of_axial_blocks_stay_within_rows_and_columns():
     model = axial()
