@@ -76,7 +76,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         # Not Keras's `use_ema`, which averages after each batch and overwrites the weights.
         self.keeps_averages, self.ema_momentum = bool(use_ema), ema_momentum
 
-    # The update, as above.
+    # The update, in the order of the text above.
 
     def clip(self, gradients):
         """Keeps the norm of all gradients, and scales them down where it exceeds the limit."""
@@ -130,15 +130,16 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             average = self.ema_weights[i]
             self.assign_add(average, cast(self.ema_rate()) * (weight - cast(average)))
 
-    # What Keras 3.15 calls, in its order; `iterations` are updates, of several batches each where
-    # gradients accumulate.
+    # What Keras 3.15 calls before `update_step`, in its order. Its `iterations` are updates, of
+    # several batches each where gradients accumulate.
 
     def build(self, variables):
         if self.built:
             return
         paths = [getattr(v, "path", v.name) for v in variables]
         self.layer_rates = layer_rates(paths, self.layer_decay, self.num_blocks)
-        self.weight_decays = [self.weight_decay * (p.split("/")[-1] in self.decayed) for p in paths]
+        is_decayed = [path.split("/")[-1] in self.decayed for path in paths]
+        self.weight_decays = [self.weight_decay if each else 0.0 for each in is_decayed]
         super().build(variables)
         self.slots = [self.add_optimizer_variables(variables, name) for name in self.slot_names]
         averaged = variables if self.keeps_averages else ()
