@@ -68,5 +68,5 @@ class Bottleneck(Part):
         y = ops.relu(self.norm1(self.conv1(x)))
         y = ops.relu(self.norm2(self.conv2(y)))
         y = self.norm3(self.conv3(y))
-        shortcut = self.norm_proj(self.conv_proj(x)) if self.conv_proj else x
+        shortcut = x if self.conv_proj is None else self.norm_proj(self.conv_proj(x))
         return ops.relu(y + shortcut)

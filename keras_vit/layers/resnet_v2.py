@@ -60,6 +60,6 @@ class Bottleneck(Part):
 
     def call(self, x):
         y = ops.relu(self.norm1(x))
-        shortcut = self.conv_proj(y) if self.conv_proj else x
+        shortcut = x if self.conv_proj is None else self.conv_proj(y)
         y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
         return shortcut + self.conv3(ops.relu(self.norm3(y)))
