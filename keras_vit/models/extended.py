@@ -69,6 +69,8 @@ class ExtendedNetwork(Network):
             return x, rotations
         options = {"dtype": self.dtype, "name": "patch_dropout"}
         drop = layers.PatchDropout(self.patch_dropout, self.variant.learned_tokens, **options)
+        if not rotations:
+            return drop(x), []
         x, *rotations = drop([x, *rotations])
         return x, rotations
 
