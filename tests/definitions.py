@@ -256,16 +256,22 @@ def vision_transformer(weights, images, variant, grid):
         x = np.concatenate([x[:, :cut], tokens, x[:, cut:]], axis=1)
     if v.position_at == "input" and v.position != "none":
         x = x + position("patch_encoder/position")
-    for i in range(v.depth):
+    for i in range(v.block_layers):
         name = "position" if v.position_at == "shared" else f"position_{i}"
         relative = None
         if v.position == "relative":
             relative = weights[f"{name}/embedding"]
         elif v.position_at != "input" and v.position != "none":
             x = x + position(name)
-        x = block(below(weights, f"block_{i}"), x, relative, kind=v.gelu, epsilon=v.epsilon)
+        of_block = below(weights, f"block_{i}")
+        if v.block == "axial":
+            x = axial_block(of_block, x, grid, ("row", "column")[i % 2])
+        elif v.block == "add_norm":
+            x = add_norm_block(of_block, x)
+        else:
+            x = block(of_block, x, relative, kind=v.gelu, epsilon=v.epsilon)
     if not v.norm_after_pool:
-        x = layer_norm(below(weights, "norm"), x, v.epsilon)
+        x = norm(below(weights, "norm"), x, v.epsilon)
     if v.pool == "token":
         x = x[:, 0]
     elif v.pool == "mean":

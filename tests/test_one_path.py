@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from keras_vit import BiT, VisionTransformer, layers, models
+from keras_vit.layers.adaptable import AdaptableDense
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder, NaFlexPosition
 from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.token_merging import MergingBlock, MergingPostNormBlock
 from keras_vit.layers.layer import Layer
+from keras_vit.layers.resnet import Part, Strided
 from keras_vit.models.bit import GlobalMean
 from keras_vit.models.intermediate import BlockAttention, Tokens
 from keras_vit.training import freeze
@@ -188,6 +190,9 @@ def difference(a, b):
     return float(np.max(np.abs(np.asarray(a, "float64") - np.asarray(b, "float64"))))
 
 
+BASES = (Layer, AdaptableDense, Strided, Part)  # of other layers, without a `call`
+
+
 def layers_of_the_library():
     """Every layer class that the modules of layers and models define, models included."""
     classes = set()
@@ -201,7 +206,7 @@ def layers_of_the_library():
                 for cls in members
                 if inspect.isclass(cls)
                 and issubclass(cls, keras.layers.Layer)
-                and cls is not Layer
+                and cls not in BASES
                 and cls.__module__ == module.name
             }
     return sorted(classes, key=lambda cls: cls.__name__)
@@ -262,6 +267,7 @@ def test_every_layer_class_has_a_case():
     # These are of models with other inputs or outputs, which have but one way to run.
     known -= {NaFlexPatchEncoder, NaFlexPosition, BlockAttention, Tokens}
     assert known == {cls for cls, _ in (*CASES, *FURTHER_CASES)}
+    assert not any("call" in vars(cls) for cls in BASES)
 
 
 @pytest.mark.any_backend

@@ -34,25 +34,25 @@ class MultiHeadSelfAttention(Layer):
         self.dropout = Dropout.of(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape):
-        self.query = self.head_projection("query", input_shape, has_bias=self.qkv_bias)
-        self.key = self.head_projection("key", input_shape, has_bias=self.qkv_bias)
-        self.value = self.head_projection("value", input_shape, has_bias=self.qkv_bias)
+        self.query = self.head_projection("query", input_shape, use_bias=self.qkv_bias)
+        self.key = self.head_projection("key", input_shape, use_bias=self.qkv_bias)
+        self.value = self.head_projection("value", input_shape, use_bias=self.qkv_bias)
         self.out = self.output_projection(input_shape)
 
-    def head_projection(self, name, input_shape, has_bias):
+    def head_projection(self, name, input_shape, use_bias):
         """A layer of Eq. 5, built: (batch, tokens, width) -> (batch, tokens, heads, D_h)."""
         width = input_shape[-1]
         check_heads(width, self.num_heads)
         shape = (None, self.num_heads, width // self.num_heads)
-        axes = "hk" if has_bias else None
+        axes = "hk" if use_bias else None
         layer = Linear("btd,dhk->bthk", shape, bias_axes=axes, dtype=self.dtype_policy, name=name)
         layer.build(input_shape)
         return layer
 
-    def output_projection(self, input_shape, has_bias=True):
+    def output_projection(self, input_shape, use_bias=True):
         """U_msa of Eq. 8, built: (batch, tokens, heads, D_h) -> (batch, tokens, width)."""
         shape = (None, width := input_shape[-1])
-        axes = "d" if has_bias else None
+        axes = "d" if use_bias else None
         layer = Linear("bthk,hkd->btd", shape, bias_axes=axes, dtype=self.dtype_policy, name="out")
         layer.build((*input_shape[:-1], self.num_heads, width // self.num_heads))
         return layer

@@ -153,13 +153,11 @@ def _padding(side, size, strides, explicit):
 
 
 def lay_out(kernel):
-    """See `kernels.lay_out`."""
     values = kernel.value.data.permute(3, 2, 0, 1)
     kernel.value.data = values.contiguous(memory_format=torch.channels_last).permute(2, 3, 1, 0)
 
 
 def max_pool(x, size, strides, same):
-    """The pooling of `kernels.max_pool`."""
     if same:
         pads = [_padding(side, size, strides, explicit=False) for side in x.shape[1:3]]
         x = F.pad(x, (0, 0, *pads[1], *pads[0]), value=-float("inf"))
@@ -167,7 +165,6 @@ def max_pool(x, size, strides, same):
 
 
 def group_norm(x, groups, gamma, beta, epsilon):
-    """The group norm of `kernels.group_norm`."""
     y = _GroupNorm.apply(x.permute(0, 3, 1, 2), gamma, beta, groups, epsilon)
     return y.permute(0, 2, 3, 1)
 

@@ -64,13 +64,11 @@ def gelu(x, approximate):
 
 @keras.saving.register_keras_serializable("keras_vit")
 def gelu_tanh(x):
-    """GELU by its tanh approximation."""
     return gelu(x, approximate=True)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
 def gelu_erf(x):
-    """GELU in its exact form."""
     return gelu(x, approximate=False)
 
 
@@ -91,17 +89,14 @@ ACTIVATIONS = {f.__name__: f for f in (gelu_tanh, gelu_erf, quick_gelu, silu)}
 
 @keras.saving.register_keras_serializable("keras_vit")
 def tanh(x):
-    """The hyperbolic tangent."""
     return 2.0 * ops.sigmoid(2.0 * x) - 1.0 if is_float64(x) else ops.tanh(x)
 
 
 def cos(x):
-    """The cosine."""
     return getattr(OWN, "cos", ops.cos)(x)
 
 
 def sin(x):
-    """The sine."""
     return getattr(OWN, "sin", ops.sin)(x)
 
 

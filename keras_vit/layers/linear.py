@@ -3,17 +3,17 @@
 import keras
 
 from keras_vit.layers import kernels
-from keras_vit.layers.layer import AdaptableKernel, FloatInputs
+from keras_vit.layers.adaptable import AdaptableDense
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Linear(AdaptableKernel, FloatInputs, keras.layers.EinsumDense):
+class Linear(AdaptableDense):
     """activation(x·W + b): `keras.layers.EinsumDense` as one product of two matrices.
 
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
     need them; the product folds batch and tokens into rows and the kernel into a matrix, because
-    the gradient of a product with more axes is slow on some backends. `AdaptableKernel` makes LoRA
-    and quantisation work as in `EinsumDense`; `FloatInputs` casts integers to floats.
+    the gradient of a product with more axes is slow on some backends. LoRA, quantisation and
+    integers as inputs are the business of `AdaptableDense`.
 
     Args:
         equation: such as `"btd,dhk->bthk"`; the axes that it sums over are the last of the input

@@ -36,13 +36,13 @@ class MLP(Layer):
         self.dense_1 = self.linear("dense_1", width, units=self.hidden_dim, activation=gelu)
         self.dense_2 = self.linear("dense_2", self.hidden_dim, units=width)
 
-    def linear(self, name, width, units, activation=None, has_bias=True):
+    def linear(self, name, width, units, activation=None, use_bias=True):
         """One of the linear layers, built: (batch, tokens, width) -> (batch, tokens, units)."""
         layer = Linear(
             "btd,df->btf",
             (None, units),
             activation=activation,
-            bias_axes="f" if has_bias else None,
+            bias_axes="f" if use_bias else None,
             bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
             dtype=self.dtype_policy,
             name=name,

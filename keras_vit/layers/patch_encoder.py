@@ -9,7 +9,7 @@ from keras_vit.checks import pair, positive_int
 from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.linear import Linear
-from keras_vit.layers.position import PositionEmbedding, small_normal
+from keras_vit.layers.position import PositionEmbedding
 
 
 def patch_projection(width, bias=True, dtype=None):
@@ -54,6 +54,7 @@ class PatchEncoder(Layer):
     ):
         super().__init__(**kwargs)
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
+        self.has_class_token = bool(class_token)
         self.learned_tokens = int(class_token)  # before those of the patches
         policy = self.dtype_policy
         self.projection = patch_projection(width, dtype=policy)
@@ -72,16 +73,9 @@ class PatchEncoder(Layer):
             self.position.build((batch, tokens, self.width))
 
     def build_tokens(self):
-        """Makes the learned tokens."""
-        self.class_token = self.add_tokens("class_token", self.learned_tokens, "zeros")
-
-    def add_tokens(self, name, count, initializer=small_normal):
-        """Learned tokens, of shape (1, count, width); `None` where there are none."""
-        if not count:
-            return None
-        # Not made without tokens: an initializer draws a seed, on which all later weights depend.
-        initial = initializer() if callable(initializer) else initializer
-        return self.add_weight((1, count, self.width), initial, name=name)
+        self.class_token = None
+        if self.has_class_token:
+            self.class_token = self.add_weight((1, 1, self.width), "zeros", name="class_token")
 
     def call(self, patches, training=False):
         grid = ops.shape(patches)[1:3] if len(patches.shape) == 4 else None

@@ -21,6 +21,8 @@ class RelativePosition(Layer):
     stand r - (tokens - 1) places after the query.
     """
 
+    argument = "distances"  # of a block, which takes the output
+
     def __init__(self, num_heads, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = num_heads

@@ -52,8 +52,12 @@ def standardize(kernel, numerics):
     return kernel / (ops.sqrt(variance) + numerics.weight_epsilon)
 
 
-class Strided:
-    """A layer whose output has one pixel for every `stride` rows and columns, rounded up."""
+@keras.saving.register_keras_serializable("keras_vit")
+class Strided(Layer):
+    """A layer whose output has one pixel for every `stride` rows and columns, rounded up.
+
+    A subclass sets `stride`, and `channels`, those of the output.
+    """
 
     def compute_output_spec(self, x):
         batch, *sides, _ = x.shape
@@ -62,7 +66,7 @@ class Strided:
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class StdConv2D(Strided, Layer):
+class StdConv2D(Strided):
     """A convolution without bias whose kernel is standardised at every use.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / stride), ..., filters).
@@ -81,7 +85,8 @@ class StdConv2D(Strided, Layer):
         kernel_size,
         strides=1,
         explicit_padding=False,
-        numerics="google",
+        *,
+        numerics,
         folded=False,
         **kwargs,
     ):
@@ -136,10 +141,11 @@ class GroupNorm(Layer):
         return ops.cast(x, self.compute_dtype)
 
 
+@keras.saving.register_keras_serializable("keras_vit")
 class Part(Strided):
-    """What roots and units share: how they make their convolutions and norms."""
+    """A root or a unit, made of convolutions and norms of one `numerics`."""
 
-    explicit_padding = False
+    explicit_padding = False  # of the convolutions; see `StdConv2D`
 
     def __init__(self, channels, stride, numerics, folded, **kwargs):
         super().__init__(**kwargs)
@@ -147,51 +153,46 @@ class Part(Strided):
         self.numerics, self.folded = numerics, folded
 
     def convolution(self, name, filters, size, strides=1):
-        options = {"numerics": self.numerics, "folded": self.folded, "dtype": self.dtype_policy}
-        options |= {"strides": strides, "explicit_padding": self.explicit_padding}
-        return StdConv2D(filters, size, **options, name=name)
+        return StdConv2D(
+            filters,
+            size,
+            strides,
+            explicit_padding=self.explicit_padding,
+            numerics=self.numerics,
+            folded=self.folded,
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def group_norm(self, name, gamma=1.0):
         epsilon = NUMERICS[self.numerics].norm_epsilon
         return GroupNorm(epsilon, gamma, dtype=self.dtype_policy, name=name)
 
-
-class Unit(Part):
-    """What both bottleneck units share: 1 x 1, 3 x 3 and 1 x 1 convolutions, norms, a shortcut."""
-
-    last_gamma = 1.0  # of the last norm of a fresh unit
-
-    def __init__(self, filters, strides=1, numerics="google", folded=False, **kwargs):
-        super().__init__(4 * filters, strides, numerics, folded, **kwargs)
-        self.conv1 = self.convolution("conv1", filters, 1)
-        self.conv2 = self.convolution("conv2", filters, 3, strides=strides)
-        self.conv3 = self.convolution("conv3", 4 * filters, 1)
-        self.norm1, self.norm2 = self.group_norm("norm1"), self.group_norm("norm2")
-        self.norm3 = self.group_norm("norm3", gamma=self.last_gamma)
-
-    def build_convolutions(self, input_shape):
-        """Builds the convolutions; returns the shapes after those that are not the shortcut."""
-        shapes = [input_shape]
-        for conv in (self.conv1, self.conv2, self.conv3):
-            conv.build(shapes[-1])
-            shapes.append(conv.compute_output_shape(shapes[-1]))
-        # The shortcut has a convolution where channels or size change.
-        self.needs_projection = input_shape[-1] != self.channels or self.stride != 1
-        if self.needs_projection:
-            self.conv_proj = self.convolution("conv_proj", self.channels, 1, strides=self.stride)
-            self.conv_proj.build(input_shape)
-        return shapes[1:]
+    def changes_shape(self, input_shape):
+        """Whether the shortcut of a unit needs a convolution, to have the shape of its output."""
+        return self.stride != 1 or input_shape[-1] != self.channels
 
 
-def stages(x, blocks, version, *, width=1.0, **options):
+def build_in_turn(layers, input_shape):
+    """Builds layers, each for the output of the one before."""
+    for layer in layers:
+        layer.build(input_shape)
+        input_shape = layer.compute_output_shape(input_shape)
+
+
+def stages(x, blocks, version, *, numerics, width=1.0, folded=False, dtype=None):
     """The feature map of a ResNet, whose layers become part of a Functional graph.
 
     They are called `root` and `stage_1_unit_1`, `stage_1_unit_2` and so on. The root has stride 4,
     the first stage 1, each other one 2 in its first unit; stages have 256, 512, 1024 and 2048
-    channels times `width`. `blocks` are the units of each stage, such as (3, 4, 6, 3); empty for
-    the root alone. `version` is `resnet_v1` or `resnet_v2`, the module of the root and the units;
-    `options` are `numerics`, `folded` and `dtype` of every layer.
+    channels times `width`.
+
+    Args:
+        blocks: units of each stage, such as (3, 4, 6, 3); empty for the root alone.
+        version: `resnet_v1` or `resnet_v2`, the module of the root and the units.
+        numerics, folded: as in `StdConv2D`.
     """
+    options = {"numerics": numerics, "folded": folded, "dtype": dtype}
     filters = int(ROOT_FILTERS * width)
     x = version.Root(filters, **options, name="root")(x)
     for stage, units in enumerate(blocks):

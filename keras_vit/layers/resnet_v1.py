@@ -7,12 +7,11 @@ import keras
 from keras import ops
 
 from keras_vit.layers import kernels
-from keras_vit.layers.layer import Layer
-from keras_vit.layers.resnet import Part, Unit
+from keras_vit.layers.resnet import Part, build_in_turn
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Root(Part, Layer):
+class Root(Part):
     """7 x 7 convolution of stride 2, norm, ReLU, and 3 x 3 max pooling of stride 2.
 
     Shapes: (batch, height, width, channels) -> (batch, ceil(height / 4), ..., filters).
@@ -22,14 +21,13 @@ class Root(Part, Layer):
         numerics, folded: as in `StdConv2D`.
     """
 
-    def __init__(self, filters, numerics="google", folded=False, **kwargs):
+    def __init__(self, filters, numerics, folded=False, **kwargs):
         super().__init__(filters, 4, numerics, folded, **kwargs)
         self.conv = self.convolution("conv", filters, 7, strides=2)
         self.norm = self.group_norm("norm")
 
     def build(self, input_shape):
-        self.conv.build(input_shape)
-        self.norm.build(self.conv.compute_output_shape(input_shape))
+        build_in_turn([self.conv, self.norm], input_shape)
 
     def call(self, x):
         x = ops.relu(self.norm(self.conv(x)))
@@ -37,7 +35,7 @@ class Root(Part, Layer):
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Bottleneck(Unit, Layer):
+class Bottleneck(Part):
     """1 x 1, 3 x 3 and 1 x 1 convolutions around a residual connection (He et al., 2016).
 
     A norm follows each convolution, and a ReLU the sum.
@@ -49,20 +47,26 @@ class Bottleneck(Unit, Layer):
         numerics, folded: as in `StdConv2D`.
     """
 
-    last_gamma = 0.0  # a fresh unit gives relu(shortcut)
+    def __init__(self, filters, strides=1, *, numerics, folded=False, **kwargs):
+        super().__init__(4 * filters, strides, numerics, folded, **kwargs)
+        self.conv1 = self.convolution("conv1", filters, 1)
+        self.conv2 = self.convolution("conv2", filters, 3, strides=strides)
+        self.conv3 = self.convolution("conv3", 4 * filters, 1)
+        self.norm1, self.norm2 = self.group_norm("norm1"), self.group_norm("norm2")
+        self.norm3 = self.group_norm("norm3", gamma=0.0)  # a fresh unit gives relu(shortcut)
+        self.conv_proj = self.norm_proj = None
 
     def build(self, input_shape):
-        after_1, after_2, after_3 = self.build_convolutions(input_shape)
-        self.norm1.build(after_1)
-        self.norm2.build(after_2)
-        self.norm3.build(after_3)
-        if self.needs_projection:
+        parts = [self.conv1, self.norm1, self.conv2, self.norm2, self.conv3, self.norm3]
+        build_in_turn(parts, input_shape)
+        if self.changes_shape(input_shape):
+            self.conv_proj = self.convolution("conv_proj", self.channels, 1, strides=self.stride)
             self.norm_proj = self.group_norm("norm_proj")
-            self.norm_proj.build(after_3)
+            build_in_turn([self.conv_proj, self.norm_proj], input_shape)
 
     def call(self, x):
         y = ops.relu(self.norm1(self.conv1(x)))
         y = ops.relu(self.norm2(self.conv2(y)))
         y = self.norm3(self.conv3(y))
-        shortcut = self.norm_proj(self.conv_proj(x)) if self.needs_projection else x
+        shortcut = x if self.conv_proj is None else self.norm_proj(self.conv_proj(x))
         return ops.relu(y + shortcut)

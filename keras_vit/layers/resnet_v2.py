@@ -8,12 +8,11 @@ import keras
 from keras import ops
 
 from keras_vit.layers import kernels
-from keras_vit.layers.layer import Layer
-from keras_vit.layers.resnet import NUMERICS, Part, Unit
+from keras_vit.layers.resnet import NUMERICS, Part, build_in_turn
 
 
 @keras.saving.register_keras_serializable("keras_vit", name="RootV2")
-class Root(Part, Layer):
+class Root(Part):
     """7 x 7 convolution of stride 2, and 3 x 3 max pooling of stride 2.
 
     The pooling pads by `Numerics.pool_padding`. Shapes and arguments are as in version 1.
@@ -21,7 +20,7 @@ class Root(Part, Layer):
 
     explicit_padding = True
 
-    def __init__(self, filters, numerics="google", folded=False, **kwargs):
+    def __init__(self, filters, numerics, folded=False, **kwargs):
         super().__init__(filters, 4, numerics, folded, **kwargs)
         self.conv = self.convolution("conv", filters, 7, strides=2)
 
@@ -35,7 +34,7 @@ class Root(Part, Layer):
 
 
 @keras.saving.register_keras_serializable("keras_vit", name="BottleneckV2")
-class Bottleneck(Unit, Layer):
+class Bottleneck(Part):
     """A unit with norm and ReLU before each convolution, and nothing after the sum.
 
     Shapes and arguments are as in version 1.
@@ -43,14 +42,24 @@ class Bottleneck(Unit, Layer):
 
     explicit_padding = True
 
+    def __init__(self, filters, strides=1, *, numerics, folded=False, **kwargs):
+        super().__init__(4 * filters, strides, numerics, folded, **kwargs)
+        self.conv1 = self.convolution("conv1", filters, 1)
+        self.conv2 = self.convolution("conv2", filters, 3, strides=strides)
+        self.conv3 = self.convolution("conv3", 4 * filters, 1)
+        self.norm1, self.norm2 = self.group_norm("norm1"), self.group_norm("norm2")
+        self.norm3 = self.group_norm("norm3")
+        self.conv_proj = None
+
     def build(self, input_shape):
-        after_1, after_2, _ = self.build_convolutions(input_shape)
-        self.norm1.build(input_shape)
-        self.norm2.build(after_1)
-        self.norm3.build(after_2)
+        parts = [self.norm1, self.conv1, self.norm2, self.conv2, self.norm3, self.conv3]
+        build_in_turn(parts, input_shape)
+        if self.changes_shape(input_shape):
+            self.conv_proj = self.convolution("conv_proj", self.channels, 1, strides=self.stride)
+            self.conv_proj.build(input_shape)
 
     def call(self, x):
         y = ops.relu(self.norm1(x))
-        shortcut = self.conv_proj(y) if self.needs_projection else x
+        shortcut = x if self.conv_proj is None else self.conv_proj(y)
         y = self.conv2(ops.relu(self.norm2(self.conv1(y))))
         return shortcut + self.conv3(ops.relu(self.norm3(y)))

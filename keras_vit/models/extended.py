@@ -1,6 +1,7 @@
 """The network of `keras_vit.models.vit`, with what later families and methods add to it."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import keras
@@ -8,7 +9,7 @@ import keras
 from keras_vit import layers
 from keras_vit.checks import rate
 from keras_vit.extensions import Extensions
-from keras_vit.layers.extensions.blocks import BLOCKS, position_argument
+from keras_vit.layers.extensions.blocks import BLOCKS, with_position
 from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.extensions.patches import ResizablePatches
 from keras_vit.layers.extensions.remat import REMAT_BLOCKS
@@ -23,76 +24,49 @@ class ExtendedNetwork(Network):
     """The network of the paper with other parts where a variant or an argument asks for them.
 
     Args:
-        remat, variable_size, patch_dropout, token_merging: as in `keras_vit.VisionTransformer`.
+        remat, variable_size, patch_dropout: as in `keras_vit.VisionTransformer`.
     """
 
     remat: bool = False
     variable_size: bool = False
     patch_dropout: float = 0.0
-    token_merging: int | Sequence[int] = 0
 
     def __call__(self, images):
-        v, patches = self.variant, self.cut(self.stem(images))
-        x, positions = self.embed(patches), self.position_layers()
-        rotations = [rotary(patches) for rotary in positions] if v.rotary else []
-        if self.patch_dropout:
-            x, rotations = self.drop_patches(x, rotations)
-        x = NORMS[v.pre_norm](v.epsilon, dtype=self.dtype, name="pre_norm")(x)
-        size = None  # the patches that each token stands for: one, until tokens are merged
-        for i, merged in enumerate(merged_tokens(v, self.token_merging)):
-            if merged or size is not None:
-                x, size = self.merging_block(i, merged)(x, size=size)
-            elif v.rotary:
-                x = self.block(i)(x, rotation=rotations[i % len(rotations)])
-            else:
-                x = self.call_block(i, x, positions)
-        return self.read_out(x, size)
+        patches = self.cut(self.stem(images))
+        x, rotations = self.drop_patches(self.embed(patches), self.rotations(patches))  # Eq. 1
+        x = self.norm(self.variant.pre_norm, name="pre_norm")(x)
+        x, size = self.encode(x, rotations)  # Eq. 2 and 3
+        return self.read_out(x, size)  # Eq. 4
+
+    def norm(self, kind, name):
+        return NORMS[kind](self.variant.epsilon, dtype=self.dtype, name=name)
 
     def cut(self, x):
-        if not self.variable_size:
-            return super().cut(x)
-        v = self.variant
-        options = {"drop_incomplete": v.stem is not None, "dtype": self.dtype, "name": "patches"}
-        return ResizablePatches(v.patch_size, keep_grid=True, **options)(x)
+        if self.variable_size:
+            return super().cut(x, ResizablePatches, keep_grid=True)
+        return super().cut(x)
 
     def embed(self, patches):
         v = self.variant
-        encoder = layers.ExtendedPatchEncoder(
-            **self.encoder_arguments(),
-            registers=v.registers,
-            distillation=v.distillation,
-            bias=v.patch_bias,
-            norm=v.patch_norm,
-            epsilon=v.epsilon,
-        )
-        return encoder(patches)
+        options = {"registers": v.registers, "distillation": v.distillation}
+        options |= {"bias": v.patch_bias, "norm": v.patch_norm, "epsilon": v.epsilon}
+        return super().embed(patches, layers.ExtendedPatchEncoder, **options)
 
-    def position_layers(self):
-        """The layers of positions beside or in the blocks: none, one for all, or one for each."""
-        v = self.variant
-        if not v.rotary and not v.has_positions_in_blocks:
+    def rotations(self, patches):
+        """Rotary positions: none, one tensor for all blocks, or one for each."""
+        v, rotary = self.variant, self.variant.rotary
+        if not rotary:
             return []
-        is_shared = not v.rotary.learned if v.rotary else v.position_at == "shared"
-        suffixes = [""] if is_shared else [f"_{i}" for i in range(v.block_layers)]
-        return [self.position_layer(suffix) for suffix in suffixes]
-
-    def position_layer(self, suffix):
-        """A position layer, whose name ends with the suffix."""
-        v, heads = self.variant, self.variant.num_heads
-        options = {"dtype": self.dtype, "name": f"{'rotary' if v.rotary else 'position'}{suffix}"}
-        if v.rotary:
-            options |= {"learned_tokens": v.learned_tokens, "head_width": v.width // heads}
-            return layers.RotaryPosition(v.rotary, heads, grid=self.grid, **options)
-        if v.position == "relative":
-            return layers.RelativePosition(heads, **options)
-        if v.position == "relative_2d":
-            return layers.RelativePosition2D(heads, self.grid, class_token=v.class_token, **options)
-        options |= {"class_token": v.class_token, "interpolation": v.interpolation}
-        options |= {"registers": v.learned_tokens - int(v.class_token)}
-        return layers.PositionEmbedding(v.position, self.grid, **options)
+        suffixes = [f"_{i}" for i in range(v.block_layers)] if rotary.learned else [""]
+        sizes = {"head_width": v.width // v.num_heads, "grid": self.grid}
+        options = {**sizes, "learned_tokens": v.learned_tokens, "dtype": self.dtype}
+        make = functools.partial(layers.RotaryPosition, rotary, v.num_heads, **options)
+        return [make(name=f"rotary{suffix}")(patches) for suffix in suffixes]
 
     def drop_patches(self, x, rotations):
         """In training fewer patches, and the rotations of those that are left."""
+        if not self.patch_dropout:
+            return x, rotations
         options = {"dtype": self.dtype, "name": "patch_dropout"}
         drop = layers.PatchDropout(self.patch_dropout, self.variant.learned_tokens, **options)
         if not rotations:
@@ -100,36 +74,53 @@ class ExtendedNetwork(Network):
         x, *rotations = drop([x, *rotations])
         return x, rotations
 
+    def encode(self, x, rotations=()):
+        """Eq. 2 and 3: the tokens after the last block, and how many patches each stands for.
+
+        The number is `None` for one patch each.
+        """
+        for i, position in enumerate(self.position_layers()):
+            x, arguments = with_position(x, position)
+            if rotations:
+                arguments["rotation"] = rotations[i % len(rotations)]
+            x = self.block(i)(x, **arguments)
+        return x, None
+
+    def position_layers(self):
+        """The layer of positions before each block: its own, one that all share, or `None`."""
+        v, count = self.variant, self.variant.block_layers
+        if not v.has_positions_in_blocks:
+            return [None] * count
+        if v.position_at == "shared":
+            return [self.position_layer("position")] * count
+        return [self.position_layer(f"position_{i}") for i in range(count)]
+
+    def position_layer(self, name):
+        v, options = self.variant, {"dtype": self.dtype, "name": name}
+        if v.position == "relative":
+            return layers.RelativePosition(v.num_heads, **options)
+        options["class_token"] = v.class_token
+        if v.position == "relative_2d":
+            return layers.RelativePosition2D(v.num_heads, self.grid, **options)
+        options |= {"registers": v.learned_tokens - int(v.class_token)}
+        return layers.PositionEmbedding(
+            v.position, self.grid, interpolation=v.interpolation, **options
+        )
+
     def block(self, i):
-        v, arguments = self.variant, self.block_arguments(i)
+        v = self.variant
         if v.extensions == Extensions() and not v.is_relative:
             block = layers.RematTransformerBlock if self.remat else layers.TransformerBlock
-            return block(**arguments)
+            return super().block(i, block)
+        options = {"extensions": v.extensions}
         if v.block == "axial":
-            arguments |= {"grid": self.grid, "axis": ("row", "column")[i % 2]}
-        block = (REMAT_BLOCKS if self.remat else BLOCKS)[v.block]
-        return block(**arguments, extensions=v.extensions)
-
-    def call_block(self, i, x, positions):
-        """The tokens after block `i`, where positions are added before it or it attends by them."""
-        if not positions:
-            return self.block(i)(x)
-        position = positions[i % len(positions)]
-        if not self.variant.is_relative:
-            return self.block(i)(position(x))
-        distances, block = position(x), self.block(i)
-        return block(x, **position_argument(block, distances))
-
-    def merging_block(self, i, merged=0):
-        """A new block `i`, which takes tokens with their sizes, and joins some of the tokens."""
-        v = self.variant
-        options = {"extensions": v.extensions, "merged": merged, "protected": v.learned_tokens}
-        return MERGING_BLOCKS[v.block](**self.block_arguments(i), **options)
+            options |= {"grid": self.grid, "axis": ("row", "column")[i % 2]}
+        return super().block(i, (REMAT_BLOCKS if self.remat else BLOCKS)[v.block], **options)
 
     def read_out(self, tokens, size=None):
         """The logits of the tokens after the last block, or the mean of two heads' logits."""
         v, dtype = self.variant, self.dtype
-        norm = NORMS[v.norm if v.final_norm else None](v.epsilon, dtype=dtype, name="norm")
+        norm = self.norm(v.norm if v.final_norm else None, name="norm")
         logits = self.classify(self.pooled(tokens, size, norm))
         if not v.distillation:
             return logits
@@ -168,15 +159,53 @@ class ExtendedNetwork(Network):
         return pool(norm(x), size=size) if reads_many else norm(pool(x, size=size))
 
 
-def make_network(v, options, **arguments):
-    """The paper's `Network`, or an `ExtendedNetwork` where the variant or an option asks for one.
+@dataclasses.dataclass
+class MergingNetwork(ExtendedNetwork):
+    """A network whose blocks know how many patches each token stands for, and join tokens (ToMe).
 
-    `options` are rates of dropout, and what an `ExtendedNetwork` takes beside the paper's one.
+    Args:
+        token_merging: as in `keras_vit.VisionTransformer`.
     """
-    of_paper = {field.name for field in dataclasses.fields(Network)} & options.keys()
-    if v.is_extended or any(options[name] for name in options.keys() - of_paper):
-        return ExtendedNetwork(v, **options, **arguments)
-    return Network(v, **{name: options[name] for name in of_paper}, **arguments)
+
+    token_merging: int | Sequence[int] = 0
+
+    def encode(self, x, rotations=(), size=None):
+        for i, merged in enumerate(merged_tokens(self.variant, self.token_merging)):
+            if merged or size is not None:
+                x, size = self.merging_block(i, merged)(x, size=size)
+            else:
+                x = self.block(i)(x)
+        return x, size
+
+    def merging_block(self, i, merged):
+        v = self.variant
+        options = {"extensions": v.extensions, "merged": merged, "protected": v.learned_tokens}
+        return Network.block(self, i, MERGING_BLOCKS[v.block], **options)
+
+
+def make_network(record):
+    """The paper's `Network` of a `ModelRecord`, or a subclass where an architecture or option asks.
+
+    Raises:
+        ValueError: the architecture cannot have some of the options.
+    """
+    v, options = record.variant, record.options
+    check_options(v, options)
+    if any(merged_tokens(v, options["token_merging"])):
+        network = MergingNetwork
+    elif v.is_extended or any(options[n] for n in ("remat", "variable_size", "patch_dropout")):
+        network = ExtendedNetwork
+    else:
+        network = Network
+    taken = {field.name for field in dataclasses.fields(network)} & options.keys()
+    return network(
+        v,
+        grid=v.grid(record.image_size),
+        num_classes=record.num_classes,
+        head_bias=record.head_bias,
+        dtype=record.dtype_policy,
+        **{name: options[name] for name in taken},
+    )
 
 
 def check_options(v, options):

@@ -73,7 +73,6 @@ class ModelRecord:
         return "float64" if self.dtype_policy.compute_dtype == "float64" else "float32"
 
     def image_input(self, any_size):
-        """The input of images."""
         size = (None, None) if any_size else self.image_size
         return keras.Input((*size, self.channels), dtype=self.input_dtype, name="images")
 

@@ -9,7 +9,7 @@ import keras
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, known
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.extended import check_options, make_network
+from keras_vit.models.extended import make_network
 from keras_vit.models.record import ModelRecord, argument_names
 from keras_vit.variant import Variant
 from keras_vit.variants import get_variant
@@ -107,16 +107,7 @@ class VisionTransformer(Classifier):
             dtype_policy=dtype,
             options=options,
         )
-        check_options(v, record.options)
-        network = make_network(
-            v,
-            record.options,
-            grid=v.grid(record.image_size),
-            num_classes=record.num_classes,
-            head_bias=head_bias,
-            dtype=record.dtype_policy,
-        )
-        images = record.image_input(any_size=variable_size)
+        network, images = make_network(record), record.image_input(any_size=variable_size)
         super().__init__(images, network(images), record=record, name=name)
 
     variant_of = staticmethod(get_variant)

@@ -59,49 +59,43 @@ class Network:
         options = {"numerics": v.stem_numerics, "folded": v.stem_folded, "dtype": self.dtype}
         return resnet.stages(images, v.stem, resnet_v1, width=v.stem_width, **options)
 
-    def cut(self, x):
+    def cut(self, x, layer=Patches, **options):
         """x_p: the patches of images, or of feature maps, in a sequence."""
-        v = self.variant
-        options = {"drop_incomplete": v.stem is not None, "dtype": self.dtype, "name": "patches"}
-        return Patches(v.patch_size, **options)(x)
+        options |= {"drop_incomplete": self.variant.stem is not None, "dtype": self.dtype}
+        return layer(self.variant.patch_size, **options, name="patches")(x)
 
-    def embed(self, patches):
+    def embed(self, patches, layer=PatchEncoder, **options):
         """Eq. 1: the tokens z_0."""
-        return PatchEncoder(**self.encoder_arguments())(patches)
-
-    def encoder_arguments(self):
-        """The arguments of the layer that `embed` makes."""
         v = self.variant
-        return {
-            "width": v.width,
-            "grid": self.grid,
-            "class_token": v.class_token,
-            "position": v.position if v.position_at == "input" else "none",
-            "interpolation": v.interpolation,
-            "dropout": self.dropout,
-            "dtype": self.dtype,
-            "name": "patch_encoder",
-        }
+        encoder = layer(
+            v.width,
+            self.grid,
+            class_token=v.class_token,
+            position=v.position if v.position_at == "input" else "none",
+            interpolation=v.interpolation,
+            dropout=self.dropout,
+            dtype=self.dtype,
+            name="patch_encoder",
+            **options,
+        )
+        return encoder(patches)
 
-    def block(self, i):
-        """A new block `i`."""
-        return TransformerBlock(**self.block_arguments(i))
-
-    def block_arguments(self, i):
-        """The arguments of block `i`; stochastic depth grows from 0 at the first block."""
+    def block(self, i, layer=TransformerBlock, **options):
+        """A new block `i`; stochastic depth grows from 0 at the first block."""
         v = self.variant
-        return {
-            "num_heads": v.num_heads,
-            "mlp_dim": v.mlp_dim,
-            "gelu": v.gelu,
-            "qkv_bias": v.qkv_bias,
-            "epsilon": v.epsilon,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "stochastic_depth": self.stochastic_depth * i / max(v.block_layers - 1, 1),
-            "dtype": self.dtype,
-            "name": f"block_{i}",
-        }
+        return layer(
+            v.num_heads,
+            v.mlp_dim,
+            gelu=v.gelu,
+            qkv_bias=v.qkv_bias,
+            epsilon=v.epsilon,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            stochastic_depth=self.stochastic_depth * i / max(v.block_layers - 1, 1),
+            dtype=self.dtype,
+            name=f"block_{i}",
+            **options,
+        )
 
     def read_out(self, x):
         """Eq. 4, and what stands on it."""

@@ -86,12 +86,12 @@ def _averaged(optimizer):
 
 def _lend_averages(model):
     optimizer = _averaging_optimizer(model)
-    if not optimizer.built or int(ops.convert_to_numpy(optimizer.updates)) == 0:
+    if not optimizer.built or int(ops.convert_to_numpy(optimizer.iterations)) == 0:
         return
     variables = _averaged(optimizer)
     if getattr(optimizer, "replaced_weights", None) is None:
         optimizer.replaced_weights = tuple(np.array(to_numpy(v)) for v in variables)
-    for variable, average in zip(variables, optimizer.averages):
+    for variable, average in zip(variables, optimizer.ema_weights):
         # A copy: on JAX the two would share their memory, which the next step gives away.
         value = None if average is None else np.array(to_numpy(average))
         # A scale of float8 has no average, and what got no gradient has one of zeros.

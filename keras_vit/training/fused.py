@@ -8,7 +8,6 @@ import keras
 from keras import ops
 
 _OPTIONS = {"fused": True, "maximize": False}
-_FORMS = {}  # the methods of a rule -> the function that computes it for all variables at once
 
 
 def adam(optimizer, weights, gradients, slots, step, rate, decay):
@@ -34,19 +33,23 @@ def sgd(optimizer, weights, gradients, slots, step, rate, decay):
 
 
 def norm(gradients):
-    """The norm of all gradients, as of one vector."""
     from torch.nn.utils import get_total_norm
 
     return get_total_norm(gradients)
 
 
-def add(optimizer_class, form):
-    """Lets PyTorch compute the rule of a class by a function such as `adam`."""
-    _FORMS[_rule(optimizer_class)] = form
+def computed_by(form):
+    """A decorator: on PyTorch a function such as `adam` computes the rule of the class."""
+
+    def attach(optimizer_class):
+        optimizer_class.fused_form = form, _rule(optimizer_class)
+        return optimizer_class
+
+    return attach
 
 
 def _rule(optimizer_class):
-    """The functions that a fused update stands for; a subclass or an edit of one has others."""
+    """The functions that a fused form stands for; a subclass or an edit of one has others."""
     return optimizer_class.direction, optimizer_class.descend, optimizer_class.update_step
 
 
@@ -55,8 +58,10 @@ def update_for(optimizer, variables):
     dtypes = {keras.backend.standardize_dtype(v.dtype) for v in variables}
     if keras.backend.backend() != "torch" or dtypes not in ({"float32"}, {"float64"}):
         return None
-    form = _FORMS.get(_rule(type(optimizer)))
-    return None if form is sgd and not optimizer.momentum else form  # of 0 torch has no buffer
+    form, rule = optimizer.fused_form or (None, None)
+    if rule != _rule(type(optimizer)) or (form is sgd and not optimizer.momentum):
+        return None  # PyTorch has no buffer for a momentum of 0
+    return form
 
 
 def update_all(optimizer, gradients, variables, learning_rate):
@@ -64,19 +69,19 @@ def update_all(optimizer, gradients, variables, learning_rate):
     import torch
 
     dtype = keras.backend.standardize_dtype(variables[0].dtype)
-    step, rate = ops.cast(optimizer.updates + 1, dtype), ops.cast(learning_rate, dtype)
+    step, rate = ops.cast(optimizer.iterations + 1, dtype), ops.cast(learning_rate, dtype)
     groups, averages = {}, []
     for variable, gradient in zip(variables, gradients):
-        i, weight = optimizer.index_of(variable), variable.value
+        i, weight = optimizer._get_variable_index(variable), variable.value
         slots = [slot[i].value for slot in optimizer.slots]
         member = (weight, gradient.to(weight.dtype), *slots)
-        groups.setdefault((optimizer.layer_rates[i], optimizer.decays[i]), []).append(member)
-        if optimizer.averages:
-            averages.append((optimizer.averages[i].value, weight))
+        groups.setdefault((optimizer.layer_rates[i], optimizer.weight_decays[i]), []).append(member)
+        if optimizer.ema_weights:
+            averages.append((optimizer.ema_weights[i].value, weight))
     with torch.no_grad():
         for (factor, decay), members in groups.items():
             weights, grads, *slots = map(list, zip(*members))
             options = {"step": step, "rate": rate * factor, "decay": decay}
             optimizer.fused_update(optimizer, weights, grads, slots, **options)
         for average, weight in averages:
-            average.lerp_(weight, optimizer.average_rate().to(average.dtype))
+            average.lerp_(weight, optimizer.ema_rate().to(average.dtype))

@@ -4,9 +4,8 @@ import keras
 from keras import ops
 
 from keras_vit.layers import kernels
-from keras_vit.layers.extensions.blocks import position_argument
+from keras_vit.layers.extensions.blocks import with_position
 from keras_vit.layers.patches import Patches
-from keras_vit.layers.position import PositionEmbedding
 from keras_vit.models.trainer import Trainer
 from keras_vit.models.vision_transformer import VisionTransformer
 
@@ -119,11 +118,8 @@ class MaskedImageModel(Trainer, keras.Model):
         """The tokens after the last block and the norm behind it, where the encoder has one."""
         tokens = tokens if self.pre_norm is None else self.pre_norm(tokens)
         for block, position in zip(self.blocks, self.positions):
-            if isinstance(position, PositionEmbedding):
-                tokens, position = position(tokens), None
-            elif position is not None:
-                position = position(tokens)
-            tokens = block(tokens, **position_argument(block, position), training=training)
+            tokens, arguments = with_position(tokens, position)
+            tokens = block(tokens, **arguments, training=training)
         return tokens if self.norm is None else self.norm(tokens)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):

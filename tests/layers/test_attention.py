@@ -36,14 +36,6 @@ def test_the_scores(call):
     assert_close(layer.join(kernels.weighted_sum(scores, v)), expected, 3e-6)
 
 
-def test_the_keys():
-    layer = attention()
-    w = values(layer)
-    assert_close(
-        layer.keys(X), np.einsum("btd,dhk->bthk", X, w["key/kernel"]) + w["key/bias"], 1e-6
-    )
-
-
 @pytest.mark.parametrize("dtype, kept", [("float64", "float64"), ("mixed_bfloat16", "float32")])
 def test_scores_are_float32_at_least(dtype, kept):
     with precision(dtype):

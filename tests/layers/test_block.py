@@ -6,29 +6,23 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import ExtendedBlock, RematExtendedBlock
+from keras_vit.layers import AxialBlock, ExtendedBlock, RematExtendedBlock
 from tests.arrays import assert_close, images, largest, to_numpy, values
 from tests.support import BACKEND, forward, gradients, randomize, tiny_vit
 
 X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
 
 
-def block(remat=False, **options):
-    cls = RematExtendedBlock if remat else ExtendedBlock
+def block(cls=ExtendedBlock, **options):
     layer = cls(2, 12, name="block", **options)
     layer.build((None, 5, 8))
     return randomize(layer)
 
 
-def test_attention_scores_are_those_inside():
-    layer = block()
-    assert_close(layer.attention_scores(X), layer.attention.scores(layer.norm_1(X)), 0)
-
-
-def test_stochastic_depth_leaves_out_either_branch_of_an_example():
-    layer = block(stochastic_depth=0.5)
-    plain = block()
-    x = X[:1]
+@pytest.mark.parametrize("options", [{}, {"cls": AxialBlock, "grid": (5, 1)}], ids=str)
+def test_stochastic_depth_leaves_out_either_branch_of_an_example(options):
+    """Not of single rows of an axial block, although attention sees them as so many sequences."""
+    layer, plain, x = block(stochastic_depth=0.5, **options), block(**options), X[:1]
     attend, think = (
         lambda x: 2 * to_numpy(plain.attention(plain.norm_1(x))),
         lambda x: 2 * to_numpy(plain.mlp(plain.norm_2(x))),
@@ -69,7 +63,7 @@ def test_remat_gives_the_same_gradients():
     def run(remat):
         same_seeds()
         return gradients(
-            block(remat=remat, **DROPOUTS),
+            block(RematExtendedBlock if remat else ExtendedBlock, **DROPOUTS),
             lambda y: keras.ops.sum(y * keras.ops.convert_to_tensor(direction)),
             X,
             distances=keras.ops.convert_to_tensor(table),
@@ -110,8 +104,7 @@ def test_remat_changes_no_loss_of_a_training(jit_compile):
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow's tape does not show what it keeps")
 def test_remat_keeps_less_for_the_backward_pass():
-    kept = {remat: kept_bytes(block(remat=remat)) for remat in (False, True)}
-    assert kept[True] < kept[False] / 2
+    assert kept_bytes(block(RematExtendedBlock)) < kept_bytes(block()) / 2
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="XLA's account")

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_vit.layers import ExtendedTokenPool, TokenPool
+from keras_vit.layers import TokenPool
 from tests.support import assert_close, forward, images, refuses, tiny_vit, to_numpy
 
 X = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
@@ -39,9 +39,3 @@ def test_fresh_logits_are_the_bias_of_the_head(pool, bias):
     model = tiny_vit(pool=pool, head_bias=bias, depth=1)
     logits = to_numpy(forward(model, images()))
     np.testing.assert_array_equal(logits, np.full_like(logits, bias))
-
-
-def test_the_mean_leaves_registers_out():
-    pool = ExtendedTokenPool("mean", class_token=True, registers=2)
-    assert_close(pool(X), X[:, 3:].mean(axis=1), 1e-6)
-    assert ExtendedTokenPool.from_config(pool.get_config()).get_config()["registers"] == 2

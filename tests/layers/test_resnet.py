@@ -1,5 +1,7 @@
 """A constant kernel, and the padding that sets the ResNet generations apart."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -7,13 +9,17 @@ from keras_vit.layers import BottleneckV1, RootV1, RootV2, StdConv2D
 from tests.support import refuses, to_numpy
 
 
-@pytest.mark.parametrize("make", [RootV1, BottleneckV1, lambda n, **k: StdConv2D(n, 1, **k)])
-def test_unknown_numerics(make):
+@pytest.mark.parametrize(
+    "make", [RootV1, BottleneckV1, functools.partial(StdConv2D, kernel_size=1)]
+)
+def test_numerics_are_known(make):
+    with pytest.raises(TypeError, match="numerics"):
+        make(32)
     refuses(r"Unknown numerics.*'caffe'.*'google', 'timm'", make, 32, numerics="caffe")
 
 
 def test_a_constant_kernel_gives_no_infinity():
-    conv = StdConv2D(32, 1)
+    conv = StdConv2D(32, 1, numerics="google")
     conv.build((None, 4, 4, 3))
     conv.kernel.assign(np.ones(conv.kernel.shape))
     assert not to_numpy(conv(np.ones((1, 4, 4, 3), "float32"))).any()

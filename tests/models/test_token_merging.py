@@ -101,17 +101,6 @@ def test_equals_its_definition(counts, options):
         assert_close(forward(merged, IMAGES), expected, 1e-12)
 
 
-@pytest.mark.parametrize(
-    "pool", ["map", *(pytest.param(pool, marks=slow_unless_torch) for pool in ("token", "mean"))]
-)
-def test_equal_tokens_are_merged_without_a_trace(pool):
-    """They count as often as they stand for patches, in attention and in pooling."""
-    whole = model(pool=pool, position="none")
-    merged = keras_vit.merge_tokens(whole, 4)
-    grey = np.full((2, 16, 12, 3), 0.3, "float32")
-    assert_close(forward(merged, grey), forward(whole, grey), 1e-5)
-
-
 def test_is_saved_trained_and_undone(reopened):
     whole = model()
     merged = keras_vit.merge_tokens(whole, 3)

@@ -93,6 +93,8 @@ MODELS = {
     "registers_sincos": ({"registers": 3, "position": "sincos_2d", "depth": 3}, (4, 3)),
     "registers_relative": ({"registers": 1, "position": "relative"}, (4, 3)),
     "any_size": ({"variable_size": True, "registers": 2}, (4, 3)),
+    "axial": ({"block": "axial", "pool": "mean", "image_size": (16, 24)}, (4, 3)),
+    "add_norm": ({"block": "add_norm"}, (4, 3)),
     "headless_patches": ({"pool": None, "include_top": False}, (4, 5, 8)),
 }
 

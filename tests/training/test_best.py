@@ -26,7 +26,7 @@ class Remembers(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.own.append(case.values(self.model, self.model.weights))
-        self.averages.append(case.values(self.model, self.model.optimizer.averages))
+        self.averages.append(case.values(self.model, self.model.optimizer.ema_weights))
 
 
 def callbacks(patience=None, ema=True):

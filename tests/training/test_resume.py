@@ -131,7 +131,7 @@ def test_the_weights_at_the_end_are_the_average(tmp_path):
     model = case.fresh()
     interrupted_run(tmp_path, StopsAt("on_train_batch_end", 4))
     case.run(tmp_path, model, callbacks=[training.EvaluateAverages()])
-    averages = model.optimizer.averages
+    averages = model.optimizer.ema_weights
     assert_same(model.trainable_variables, averages)
 
 

@@ -46,9 +46,9 @@ class ExtendedAttention(RelativeAttention):
 
     def build(self, input_shape):
         for name in ("query", "key", "value") if self.project_query else ("key", "value"):
-            has_bias = self.qkv_bias and self.extensions.has_bias(name)
-            setattr(self, name, self.head_projection(name, input_shape, has_bias))
-        self.out = self.output_projection(input_shape, has_bias=self.extensions.has_bias("out"))
+            use_bias = self.qkv_bias and self.extensions.has_bias(name)
+            setattr(self, name, self.head_projection(name, input_shape, use_bias))
+        self.out = self.output_projection(input_shape, use_bias=self.extensions.has_bias("out"))
         heads = (*input_shape[:-1], self.num_heads, input_shape[-1] // self.num_heads)
         self.query_norm.build(heads)
         self.key_norm.build(heads)

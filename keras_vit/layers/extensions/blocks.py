@@ -10,14 +10,21 @@ from keras_vit.layers.extensions.attention import AxialAttention, ExtendedAttent
 from keras_vit.layers.extensions.mlp import MLPS
 from keras_vit.layers.extensions.norm import NORMS, LayerScale
 from keras_vit.layers.layer import Identity, Layer
+from keras_vit.layers.position import PositionEmbedding
 from keras_vit.layers.transformer_block import TransformerBlock
 
 
-def position_argument(block, position=None):
-    """The positions that a block attends by, as an argument of its `call`; {} for none.
+def with_position(x, layer):
+    """The tokens and the arguments of a block, where a layer of positions stands before it."""
+    if layer is None:
+        return x, {}
+    if isinstance(layer, PositionEmbedding):
+        return layer(x), {}
+    return x, {layer.argument: layer(x)}
 
-    A block knows whether positions are rotary, and only the table of distances is a matrix.
-    """
+
+def position_argument(block, position=None):
+    """The argument of a block for positions of a graph that does not name it; {} for none."""
     if position is None:
         return {}
     if block.extensions.rotary:

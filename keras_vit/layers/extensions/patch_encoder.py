@@ -7,7 +7,7 @@ from keras_vit.layers.dropout import Dropout
 from keras_vit.layers.extensions.norm import NORMS
 from keras_vit.layers.layer import Layer
 from keras_vit.layers.patch_encoder import PatchEncoder, patch_projection, prepend
-from keras_vit.layers.position import PositionEmbedding
+from keras_vit.layers.position import PositionEmbedding, small_normal
 
 
 @keras.saving.register_keras_serializable("keras_vit", name="ExtendedPatchEncoder")
@@ -42,8 +42,8 @@ class ExtendedPatchEncoder(PatchEncoder):
     ):
         Layer.__init__(self, **kwargs)  # `PatchEncoder` would make the paper's parts
         self.width, self.grid = positive_int(width, "width"), pair(grid, "grid")
-        self.counts = int(class_token), int(distillation), registers
-        self.learned_tokens, policy = sum(self.counts), self.dtype_policy
+        self.has_class_token, self.counts = bool(class_token), (int(distillation), registers)
+        self.learned_tokens, policy = int(class_token) + sum(self.counts), self.dtype_policy
         self.projection = patch_projection(width, bias, dtype=policy)
         self.norm = NORMS[norm](epsilon, dtype=policy, name="norm")
         self.position = None
@@ -54,10 +54,15 @@ class ExtendedPatchEncoder(PatchEncoder):
         self.dropout = Dropout.of(dropout, dtype=policy, name="dropout")
 
     def build_tokens(self):
-        of_class, of_distillation, registers = self.counts
-        self.class_token = self.add_tokens("class_token", of_class, "zeros")
+        super().build_tokens()
+        of_distillation, registers = self.counts
         self.distillation_token = self.add_tokens("distillation_token", of_distillation)
         self.register_tokens = self.add_tokens("registers", registers)
+
+    def add_tokens(self, name, count):
+        if not count:  # an initializer would draw a seed, on which all later weights depend
+            return None
+        return self.add_weight((1, count, self.width), small_normal(), name=name)
 
     def build(self, input_shape):
         self.norm.build((*input_shape[:-1], self.width))

@@ -42,7 +42,6 @@ class ExtendedTokenPool(TokenPool):
         return x[:, 1] if self.pool == "distillation" else x[:, 0]
 
     def mean(self, x, size=None):
-        """The mean of the patches."""
         patches = x[:, self.learned_tokens :] if self.learned_tokens else x
         if size is None:
             return kernels.mean(patches, axis=1)

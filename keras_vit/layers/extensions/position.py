@@ -27,6 +27,8 @@ class RelativePosition2D(Layer):
         class_token: whether the first token is a class token.
     """
 
+    argument = "bias"  # of a block, which takes the output
+
     def __init__(self, num_heads, grid, class_token=True, **kwargs):
         super().__init__(**kwargs)
         (rows, columns), self.num_heads = pair(grid, "grid"), num_heads
@@ -73,6 +75,8 @@ class RotaryPosition(Layer):
     Raises:
         ValueError: 4 does not divide `head_width`.
     """
+
+    argument = "rotation"  # of a block, which takes the output
 
     def __init__(self, kind, num_heads, head_width, grid, learned_tokens=0, **kwargs):
         super().__init__(**kwargs)
