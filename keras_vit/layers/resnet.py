@@ -85,8 +85,7 @@ class StdConv2D(Strided):
         kernel_size,
         strides=1,
         explicit_padding=False,
-        *,
-        numerics,
+        numerics="google",
         folded=False,
         **kwargs,
     ):

@@ -21,7 +21,7 @@ class Root(Part):
         numerics, folded: as in `StdConv2D`.
     """
 
-    def __init__(self, filters, numerics, folded=False, **kwargs):
+    def __init__(self, filters, numerics="google", folded=False, **kwargs):
         super().__init__(filters, 4, numerics, folded, **kwargs)
         self.conv = self.convolution("conv", filters, 7, strides=2)
         self.norm = self.group_norm("norm")
@@ -47,7 +47,7 @@ class Bottleneck(Part):
         numerics, folded: as in `StdConv2D`.
     """
 
-    def __init__(self, filters, strides=1, *, numerics, folded=False, **kwargs):
+    def __init__(self, filters, strides=1, numerics="google", folded=False, **kwargs):
         super().__init__(4 * filters, strides, numerics, folded, **kwargs)
         self.conv1 = self.convolution("conv1", filters, 1)
         self.conv2 = self.convolution("conv2", filters, 3, strides=strides)

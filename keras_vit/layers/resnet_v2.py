@@ -20,7 +20,7 @@ class Root(Part):
 
     explicit_padding = True
 
-    def __init__(self, filters, numerics, folded=False, **kwargs):
+    def __init__(self, filters, numerics="google", folded=False, **kwargs):
         super().__init__(filters, 4, numerics, folded, **kwargs)
         self.conv = self.convolution("conv", filters, 7, strides=2)
 
@@ -42,7 +42,7 @@ class Bottleneck(Part):
 
     explicit_padding = True
 
-    def __init__(self, filters, strides=1, *, numerics, folded=False, **kwargs):
+    def __init__(self, filters, strides=1, numerics="google", folded=False, **kwargs):
         super().__init__(4 * filters, strides, numerics, folded, **kwargs)
         self.conv1 = self.convolution("conv1", filters, 1)
         self.conv2 = self.convolution("conv2", filters, 3, strides=strides)

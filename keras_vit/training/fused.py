@@ -69,7 +69,8 @@ def update_all(optimizer, gradients, variables, learning_rate):
     import torch
 
     dtype = keras.backend.standardize_dtype(variables[0].dtype)
-    step, rate = ops.cast(optimizer.iterations + 1, dtype), ops.cast(learning_rate, dtype)
+    # As tensors: a GPU is waited for where Keras makes a tensor of a number of Python's.
+    step, rate = ops.cast(optimizer.iterations, dtype) + 1, ops.cast(learning_rate, dtype)
     groups, averages = {}, []
     for variable, gradient in zip(variables, gradients):
         i, weight = optimizer._get_variable_index(variable), variable.value
