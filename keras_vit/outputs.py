@@ -165,8 +165,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     if name is None and getattr(model, "loss", None) is not None:
         warnings.warn(
             f"The outputs of {model.name!r} are taken for those of a softmax, as its loss says "
-            f"nothing of that. Received: loss={model.loss!r}; set model.reading = 'softmax', "
-            "'sigmoid' or 'values'.",
+            f"nothing of that. Received: loss={model.loss!r}; set model.reading, or give reading= "
+            "(a command: --reading), as 'softmax', 'sigmoid' or 'values'.",
             stacklevel=2,
         )
     name = name or "softmax"
