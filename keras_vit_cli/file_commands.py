@@ -90,6 +90,6 @@ def run_export(args):
     import keras_vit
     from keras_vit.data import image_files
 
-    model, check = open_model(args.model, args.reading), args.check or bool(args.images)
-    options = {"check": check, "images": args.images and image_files(args.images)}
-    print(keras_vit.export(model, args.output, args.format, args.preprocess, **options))
+    model, images = open_model(args.model, args.reading), args.images and image_files(args.images)
+    options = {"preprocess": args.preprocess, "check": args.check, "images": images}
+    print(keras_vit.export(model, args.output, args.format, **options))

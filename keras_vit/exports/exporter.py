@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from keras_vit.checks import check_choice
+from keras_vit.data.layout import quoted
 from keras_vit.exports.formats import FORMATS, is_installed, quiet
 from keras_vit.exports.graph import ExportError, compare, real_images, served, told
 from keras_vit.models import BiT, VisionTransformer
@@ -33,6 +34,9 @@ saved, path, format, options = sys.argv[1:]
 strides, size, texts = json.loads(options)
 write(Graph(keras.saving.load_model(saved, compile=False), strides, size, texts), path, format)
 """
+# What is in the folder of a SavedModel.
+_SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "keras_metadata.pb"}
+_SAVED_MODEL |= {"variables", "assets", "assets.extra", ".DS_Store"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +95,8 @@ def export(
             classes features. Otherwise it takes and gives what the model does.
         check: whether to open the file in its own runtime and to compare it with the model, for
             random images and, if scikit-learn is installed, its two photographs.
-        images: what to compare instead of these photographs, as `keras_vit.preprocess` takes it.
+        images: what to compare instead of these photographs, as `keras_vit.preprocess` takes it;
+            they imply `check`.
 
     Raises:
         TypeError: the model is no Functional model of images.
@@ -103,7 +108,7 @@ def export(
     _check(model)
     path = pathlib.Path(path)
     format = _format(path, format)
-    backends = _backends(format)
+    backends, check = _backends(format), check or images is not None
     if check and not is_installed(FORMATS[format].runtime):
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
@@ -182,9 +187,11 @@ def _format(path, format):
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )
     output_place(path, folder=not suffix)
-    if path.is_dir() and not (path / "saved_model.pb").exists():
+    others = {file.name for file in path.iterdir()} - _SAVED_MODEL if path.is_dir() else ()
+    if others:
         raise ValueError(
-            f"There is something else at the path. Received: path={str(path)!r}; choose another."
+            "A folder is replaced as a whole, and there is something else at the path. Received: "
+            f"path={str(path)!r}, which holds {quoted(others)}; choose another, or a new folder."
         )
     return format
 

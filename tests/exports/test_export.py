@@ -118,8 +118,11 @@ def test_bad_input_is_named(tmp_path):
     refuses("format='gguf'; expected one of", exports.export, model, tmp_path / "model", "gguf")
     refuses(r"ends in \.onnx", exports.export, model, tmp_path / "model.pt2", "onnx")
     refuses("format=None", exports.export, model, tmp_path / "model.h5")
-    (tmp_path / "notes.txt").write_text("mine")
-    refuses("something else at the path", exports.export, model, tmp_path, "tf_saved_model")
+    for names in (["notes.txt"], ["notes.txt", "saved_model.pb"]):
+        (tmp_path / names[-1]).write_text("mine")
+        text = "something else at the path. Received: .*, which holds 'notes.txt';"
+        refuses(text, exports.export, model, tmp_path, "tf_saved_model")
+    (tmp_path / "saved_model.pb").unlink()
     with pytest.raises(TypeError, match=r"model\.export"):
         exports.export(keras.Sequential([keras.layers.Dense(1)]), tmp_path / "model.onnx")
     with pytest.raises(OSError, match="notes"):
@@ -261,6 +264,29 @@ def test_the_mean_of_an_ensemble_is_read_as_predict_reads_it(tmp_path, end):
             dict(enumerate(outputs.tolist())), abs=1e-5
         )
     assert metadata_in(path, "output")["output"] == "probabilities"
+
+
+def test_a_single_sigmoid_has_the_name_of_its_probability(tmp_path):
+    model, path = randomize(tiny_vit(num_classes=1)), tmp_path / f"model{SUFFIX[NATIVE]}"
+    model.reading = "sigmoid"
+    for names, expected in ((None, "1"), (("no", "yes"), "yes"), (("ill",), "ill")):
+        model.class_names = names
+        export = exports.export(model, path, preprocess=True, images=PIXELS[:2])  # implies check
+        assert export.difference < 1e-5
+        assert json.loads(metadata_in(path, "class_names")["class_names"]) == [expected]
+        (row, _), received = keras_vit.predict(model, PIXELS[:2]), exports.FORMATS[NATIVE].open
+        named = {one.label: one.probability for one in row}
+        assert named[expected] == pytest.approx(received(str(path))(PIXELS[:2])[0, 0], abs=1e-5)
+
+
+def test_heads_are_float32_where_the_global_policy_is_mixed():
+    model, before = three_heads(), keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        outputs = served(model, True).model.outputs
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert [x.dtype for x in outputs] == ["float32"] * 3
 
 
 def test_the_check_compares_with_what_predict_reads(exported, monkeypatch, tmp_path):
