@@ -133,6 +133,21 @@ def inside(model, name, kept=_PASSING, otherwise=lambda network: None):
     return values, passing
 
 
+def networks_at_end(model):
+    """The networks with classes, or their records, whose outputs a model gives, at any depth.
+
+    Nothing but activations and arithmetic follows them.
+    """
+    branches, is_in_place = _branches(model, IN_PLACE)
+    found = []
+    for _, network in branches if is_in_place else ():
+        if getattr(network, "num_classes", None):
+            found.append(network)
+        elif isinstance(network, keras.Layer):
+            found += networks_at_end(network)
+    return found
+
+
 def known_of_end(model, name):
     """`class_names` or `label_set` of a model, or of the network inside whose classes it gives.
 

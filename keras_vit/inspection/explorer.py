@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import warnings
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
+from keras_vit.data.files import files_at
+from keras_vit.data.pixels import PATHS
 from keras_vit.data.predict import Teller
 from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
@@ -142,8 +145,10 @@ def _bytes(values):
 
 def _titles(images, count):
     """Titles of the images: names of files, else numbers."""
-    paths = images if isinstance(images, (list, tuple)) else [images]
-    if not all(isinstance(path, (str, pathlib.Path)) for path in paths):
+    items = images if isinstance(images, (list, tuple, np.ndarray)) else [images]
+    with warnings.catch_warnings(action="ignore"):  # of other files in a folder; it was read before
+        paths = [file for x in items if isinstance(x, PATHS) for file in files_at(x)]
+    if len(paths) != count:
         return list(map(str, range(count)))
     names = [pathlib.Path(path).name for path in paths]
     return list(map(visible, names if len(set(names)) == len(names) else paths))

@@ -65,6 +65,10 @@ def test_files_are_told_by_their_names(model, x, tmp_path):
         Image.fromarray(np.zeros((16, 24, 3), "uint8")).save(file)
     page = explore(model, files, tmp_path / "report.html", blocks=[0])
     assert data_of(page)["images"] == ["cat.png", "dog.png"]
+    (tmp_path / "notes.txt").write_text("no image")
+    for folder in (tmp_path, [str(tmp_path)], np.array([str(tmp_path)])):
+        page = explore(model, folder, tmp_path / "report.html", blocks=[0])
+        assert data_of(page)["images"] == ["cat.png", "dog.png"]
     page = explore(model, x, tmp_path / "report.html", blocks=[0])
     assert data_of(page)["images"] == ["0", "1"]
 
