@@ -56,11 +56,20 @@ class Output(NamedTuple):
     reading: str | None  # as `Reading.name`; `None` where nothing tells
     class_names: Sequence[str] | None
     label_set: str | None
+    applied: bool | None = False  # as `Reading.applied`
 
     @property
     def task(self):
         """The hub's name of what it is for; the hub has none for regression of images."""
-        return FEATURES if self.reading == "values" else CLASSIFICATION
+        return FEATURES if self.reading in ("values", None) else CLASSIFICATION
+
+    def __str__(self):
+        if self.reading in ("values", None):
+            untold = "" if self.reading else ", of which nothing tells how they are read"
+            return f"{self.count} value{'s' * (self.count > 1)}{untold}"
+        given = {True: "probabilities", False: "logits", None: "outputs"}[self.applied]
+        by_itself = ", each by itself (sigmoid)" if self.reading == "sigmoid" else ""
+        return f"{given} of {self.count} class{'es' * (self.count > 1)}{by_itself}"
 
 
 class Source:
@@ -131,11 +140,12 @@ def outputs_of(model):
         if getattr(one, "num_classes", None) == 0 or not shape or len(shape) != 2:
             continue
         try:
-            reading = reading_of(one).name
+            reading = reading_of(one)
         except ValueError:  # nothing says how a head is read, or the only number
             reading = None
+        read = (None, False) if reading is None else (reading.name, reading.applied)
         names = [known_of_end(one, name) for name in ("class_names", "label_set")]
-        outputs.append(Output(head, shape[-1], reading, *names))
+        outputs.append(Output(head, shape[-1], read[0], *names, read[1]))
     return outputs
 
 
