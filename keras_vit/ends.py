@@ -133,6 +133,14 @@ def inside(model, name, kept=_PASSING, otherwise=lambda network: None):
     return values, passing
 
 
+def is_cut_before_head(model):
+    """Whether a graph took the layers of a network up to one before its head."""
+    learned = [layer for layer in getattr(model, "layers", ()) if layer.weights]
+    last = learned[-1] if learned and not _is_network(model) else None
+    is_part = type(last).__module__.startswith("keras_vit.") and not isinstance(last, keras.Model)
+    return is_part and _branches(model)[0] == []
+
+
 def networks_at_end(model):
     """The networks with classes, or their records, whose outputs a model gives, at any depth.
 

@@ -27,6 +27,7 @@ from keras_vit.inspection.figures import as_picture
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.inspection.similarity import position_similarity
 from keras_vit.models import VisionTransformer
+from keras_vit.outputs import gives_features
 from keras_vit.text import visible
 from keras_vit.writing import output_place, write_text
 
@@ -204,7 +205,8 @@ def _predictions(model, images, top, class_names):
     heads, of_images = heads_of(model) or {None: model}, [([], []) for _ in images]
     for head, options in for_each(heads, class_names=class_names).items():
         one, before = heads[head], "" if head is None else f"{visible(head)}: "
-        if getattr(one, "num_classes", None) == 0 or len(one.output_shape) != 2:
+        shape = getattr(one, "output_shape", None)  # `Teller` asks for a graph that tells it
+        if gives_features(one) or (shape is not None and len(shape) != 2):
             continue
         with errors_of(head):
             teller = Teller(one, top, **options)

@@ -13,7 +13,7 @@ from keras_vit.heads import heads_of
 from keras_vit.models.backbone import check_model, is_whole, outside
 from keras_vit.models.bit import BiT
 from keras_vit.models.changed_layers import changed_layers
-from keras_vit.outputs import reading_of
+from keras_vit.outputs import gives_features, reading_of
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.weights import catalog
 
@@ -137,7 +137,7 @@ def outputs_of(model):
     outputs = []
     for head, one in (heads_of(model) or {None: model}).items():
         shape = getattr(one, "output_shape", None)
-        if getattr(one, "num_classes", None) == 0 or not shape or len(shape) != 2:
+        if gives_features(one) or not shape or len(shape) != 2:
             continue
         try:
             reading = reading_of(one)

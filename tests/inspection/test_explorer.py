@@ -7,6 +7,7 @@ import os
 import re
 import zlib
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -57,6 +58,19 @@ def test_the_page_is_one_file_with_pictures_first_that_asks_for_nothing_else(pag
     asked = set(re.findall(r'\$\("([\w-]+)"\)', text)) | set(re.findall(r'\("#([\w-]+)', text))
     assert len(asked) > 20
     assert asked <= set(re.findall(r'id="([\w-]+)"', text))
+
+
+def test_models_without_classes_or_a_graph(model, x, tmp_path):
+    cut = keras.Model(model.input, model.layers[-2].output)
+    page = explore(cut, x, tmp_path / "report.html", blocks=[0])
+    assert data_of(page)["models"][0]["looks"][0]["predictions"] == []
+
+    class Around(keras.Model):
+        def call(self, images):
+            return model(images)
+
+    (around := Around()).network = model
+    refuses("make a graph of it", explore, around, x, tmp_path / "report.html", blocks=[0])
 
 
 def test_files_are_told_by_their_names(model, x, tmp_path):
