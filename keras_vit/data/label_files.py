@@ -213,7 +213,8 @@ def _one_column(cells, problem, path):
             stacklevel=2,
         )
     if separator is None and problem is None:
-        numbers = [file for file, cell in cells.items() if _number(cell) is not None]
+        numbers = {file: _number(cell) for file, cell in cells.items()}  # of NaN, a label lacks
+        numbers = [file for file, x in numbers.items() if x is not None and not math.isnan(x)]
         rule = f"The labels in {path} are numbers, of classes or values to estimate; {ASK}"
         refuse(numbers, rule, cells)
         several = [file for file, cell in cells.items() if set(cell) & {" ", ","}]

@@ -165,7 +165,8 @@ def test_cells_that_stand_for_no_label_are_no_class(tmp_path):
     """`DataFrame.to_csv` writes some after `astype(str)`, and Excel and databases others."""
     for cell in "NA nan NaN None <NA> #N/A NULL NaT -1".split():
         breeds = as_csv(tmp_path / "breeds.csv", ("id", "breed"), ("a", "beagle"), ("b", cell))
-        for problem in ("single_label", "multi_label", {"breed": "single_label"}):
+        unsaid = [None] if cell != "-1" else []  # of a number, the problem is asked for first
+        for problem in (*unsaid, "single_label", "multi_label", {"breed": "single_label"}):
             refuses(
                 f"read as one that lacks.*list all.*{cell}.* for 'b'", read_labels, breeds, problem
             )
