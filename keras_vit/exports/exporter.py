@@ -15,7 +15,7 @@ import keras
 
 from keras_vit.checks import check_choice
 from keras_vit.data.layout import quoted
-from keras_vit.exports.formats import FORMATS, is_installed, quiet
+from keras_vit.exports.formats import FORMATS, check_beside, is_installed, quiet
 from keras_vit.exports.graph import ExportError, compare, real_images, served, told
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.changed_layers import changed_layers
@@ -187,6 +187,7 @@ def _format(path, format):
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )
     output_place(path, folder=not suffix)
+    check_beside(path)
     others = {file.name for file in path.iterdir()} - _SAVED_MODEL if path.is_dir() else ()
     if others:
         raise ValueError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_vit.checks import needs_extra
 from keras_vit.data.dataset import check_pixels
-from keras_vit.exports.formats import save_openvino
+from keras_vit.exports.formats import check_beside, save_openvino
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.writing import replacing_files
 
@@ -56,6 +56,7 @@ def quantize(
         raise FileNotFoundError(f"There is no folder {str(output.parent)!r} for {output.name!r}.")
     if output.exists() and output.samefile(path):
         raise ValueError(f"output must be another file than path. Received: {str(output)!r} twice.")
+    check_beside(output)
     with replacing_files(output) as draft:
         write(path, draft, images)
     return output
