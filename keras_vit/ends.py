@@ -142,12 +142,8 @@ def is_cut_before_head(model):
 
 
 def networks_at_end(model):
-    """The networks with classes, or their records, whose outputs a model gives, at any depth.
-
-    Nothing but activations and arithmetic follows them.
-    """
-    branches, is_in_place = _branches(model, IN_PLACE)
-    found = []
+    """The networks with classes, or their records, that only activations and arithmetic follow."""
+    (branches, is_in_place), found = _branches(model, IN_PLACE), []
     for _, network in branches if is_in_place else ():
         if getattr(network, "num_classes", None):
             found.append(network)

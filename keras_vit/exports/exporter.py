@@ -34,8 +34,7 @@ saved, path, format, options = sys.argv[1:]
 strides, size, texts = json.loads(options)
 write(Graph(keras.saving.load_model(saved, compile=False), strides, size, texts), path, format)
 """
-# What is in the folder of a SavedModel.
-_SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "keras_metadata.pb"}
+_SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "keras_metadata.pb"}  # what its folder holds
 _SAVED_MODEL |= {"variables", "assets", "assets.extra", ".DS_Store"}
 
 

@@ -13,7 +13,7 @@ from keras_vit.heads import heads_of
 from keras_vit.models.backbone import check_model, is_whole, outside
 from keras_vit.models.bit import BiT
 from keras_vit.models.changed_layers import changed_layers
-from keras_vit.outputs import gives_features, reading_of
+from keras_vit.outputs import Reading, gives_features, reading_of
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.weights import catalog
 
@@ -142,10 +142,9 @@ def outputs_of(model):
         try:
             reading = reading_of(one)
         except ValueError:  # nothing says how a head is read, or the only number
-            reading = None
-        read = (None, False) if reading is None else (reading.name, reading.applied)
+            reading = Reading(None)
         names = [known_of_end(one, name) for name in ("class_names", "label_set")]
-        outputs.append(Output(head, shape[-1], read[0], *names, read[1]))
+        outputs.append(Output(head, shape[-1], reading.name, *names, reading.applied))
     return outputs
 
 
