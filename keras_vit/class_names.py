@@ -53,6 +53,15 @@ def class_map(problem, known, of_data, counts, owner="the model"):
                 f"{of_data[0]!r} for {known[0]!r} of {owner}; give both the same names.",
                 stacklevel=3,
             )
+        numbers = [int(name) for name in of_data if name.isdecimal()]
+        if not known and len(numbers) == len(of_data) and numbers != sorted(numbers):
+            place = next(n for n, name in enumerate(sorted(numbers)) if name != numbers[n])
+            warnings.warn(
+                f"The classes of the data are numbers in the order of text, and {owner} names "
+                f"none. Received: {of_data[place]!r} as class {place}; set model.class_names, to "
+                "those of the data if it learned from data in this order.",
+                stacklevel=3,
+            )
         return None
     places = {}
     for number, name in enumerate(known):

@@ -133,6 +133,25 @@ def inside(model, name, kept=_PASSING, otherwise=lambda network: None):
     return values, passing
 
 
+def is_cut_before_head(model):
+    """Whether a graph took the layers of a network up to one before its head."""
+    learned = [layer for layer in getattr(model, "layers", ()) if layer.weights]
+    last = learned[-1] if learned and not _is_network(model) else None
+    is_part = type(last).__module__.startswith("keras_vit.") and not isinstance(last, keras.Model)
+    return is_part and _branches(model)[0] == []
+
+
+def networks_at_end(model):
+    """The networks with classes, or their records, that only activations and arithmetic follow."""
+    (branches, is_in_place), found = _branches(model, IN_PLACE), []
+    for _, network in branches if is_in_place else ():
+        if getattr(network, "num_classes", None):
+            found.append(network)
+        elif isinstance(network, keras.Layer):
+            found += networks_at_end(network)
+    return found
+
+
 def known_of_end(model, name):
     """`class_names` or `label_set` of a model, or of the network inside whose classes it gives.
 

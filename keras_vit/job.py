@@ -16,6 +16,7 @@ from keras_vit.data import units
 from keras_vit.heads import check_one_head, map_heads
 from keras_vit.models import VisionTransformer
 from keras_vit.models.multitask import add_heads
+from keras_vit.models.record import open_saved
 from keras_vit.outputs import PROBLEMS
 from keras_vit.plan import header
 from keras_vit.weights import from_checkpoint
@@ -136,7 +137,7 @@ class Job:
         if teacher := self.teacher:
             check_one_head(model, "Learning from a teacher")
             if str(teacher).endswith(".keras"):
-                teacher = keras.saving.load_model(teacher, compile=False)
+                teacher = open_saved(teacher)
             else:
                 teacher = from_checkpoint(teacher)
             model = training.Distiller(model, teacher)

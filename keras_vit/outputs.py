@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_vit.checks import check_choice
-from keras_vit.ends import IN_PLACE, end_of, inside
+from keras_vit.ends import IN_PLACE, end_of, inside, is_cut_before_head
 from keras_vit.heads import check_one_head, heads_of, map_heads
 
 READINGS = ("softmax", "sigmoid", "values")
@@ -165,8 +165,8 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     if name is None and getattr(model, "loss", None) is not None:
         warnings.warn(
             f"The outputs of {model.name!r} are taken for those of a softmax, as its loss says "
-            f"nothing of that. Received: loss={model.loss!r}; set model.reading = 'softmax', "
-            "'sigmoid' or 'values'.",
+            f"nothing of that. Received: loss={model.loss!r}; set model.reading, or give reading= "
+            "(a command: --reading), as 'softmax', 'sigmoid' or 'values'.",
             stacklevel=2,
         )
     name = name or "softmax"
@@ -191,7 +191,7 @@ def gives_features(model):
     """Whether the outputs are features: of a network without a head, perhaps scaled behind it."""
     own = getattr(model, "num_classes", None)
     counts, passing = inside(model, "num_classes", IN_PLACE) if own is None else ([own], True)
-    return passing and {*counts} == {0}
+    return (passing and {*counts} == {0}) or is_cut_before_head(model)
 
 
 def reading_of_loss(loss):

@@ -56,6 +56,14 @@ def run_convert(args):
     if report := getattr(model, "load_report", None):
         print(report)
     if format == "keras":
+        if args.reading and not hasattr(type(model), "reading"):
+            raise ValueError(
+                "A .keras file does not keep how the outputs of a model of Keras's own class are "
+                f"read. Received: --reading {args.reading} for {args.model!r}; leave it out, and "
+                "give it to the commands that use the file."
+            )
+        if getattr(model, "loss", None) is not None and not getattr(model, "reading", None):
+            model.compile(loss=model.loss)  # which alone tells, and is saved so
         save_whole(model, path)
     else:
         options = {"force": args.allow_differences, "dtype": args.dtype}
@@ -82,6 +90,6 @@ def run_export(args):
     import keras_vit
     from keras_vit.data import image_files
 
-    model, check = open_model(args.model, args.reading), args.check or bool(args.images)
-    options = {"check": check, "images": args.images and image_files(args.images)}
-    print(keras_vit.export(model, args.output, args.format, args.preprocess, **options))
+    model, images = open_model(args.model, args.reading), args.images and image_files(args.images)
+    options = {"preprocess": args.preprocess, "check": args.check, "images": images}
+    print(keras_vit.export(model, args.output, args.format, **options))

@@ -1,12 +1,10 @@
 """Models and images of what stands on the command line."""
 
-import contextlib
 import json
 import os
 import pathlib
 import re
 import sys
-import zipfile
 
 
 def open_model(text, reading=None, **settings):
@@ -17,8 +15,6 @@ def open_model(text, reading=None, **settings):
     """
     path = file_of(text)
     use_precision(settings_of_run(text).get("recipe", {}).get("precision"))
-    import keras
-
     if not path.endswith(".keras"):
         import keras_vit
 
@@ -32,13 +28,9 @@ def open_model(text, reading=None, **settings):
     elif settings:
         raise ValueError(f"A .keras file says all of its model. Received: {', '.join(settings)}")
     else:
-        model = keras.saving.load_model(path, compile=False)
-    if not hasattr(model, "reading"):  # a model of the user's: its loss tells
-        with zipfile.ZipFile(path) as archive:
-            compiled = json.loads(archive.read("config.json")).get("compile_config") or {}
-        model.loss = None
-        with contextlib.suppress(TypeError, ValueError):  # only code can tell some losses
-            model.loss = keras.saving.deserialize_keras_object(compiled.get("loss"))
+        from keras_vit.models.record import open_saved
+
+        model = open_saved(path)
     if reading:
         model.reading = reading
     return model

@@ -105,6 +105,18 @@ def test_names_that_the_model_lacks_and_names_that_are_all_others(named):
 
 
 @pytest.mark.any_backend
+def test_numbers_as_names_in_the_order_of_text_are_told_of():
+    """Folders 0 to 10 are sorted so; a model that learned from arrays has "10" as class 10."""
+    in_order = tuple(map(str, range(11)))
+    folders = tuple(sorted(in_order))
+    with pytest.warns(UserWarning, match=r"order of text.* Received: '10' as class 2; set model"):
+        assert class_map("single_label", None, folders, (11,)) is None
+    with warnings.catch_warnings(action="error"):
+        class_map("single_label", None, in_order, (11,))
+        assert class_map("single_label", in_order, folders, (11,)).tolist()[:4] == [0, 1, 10, 2]
+
+
+@pytest.mark.any_backend
 def test_values_are_not_the_numbers_of_classes(named):
     """A model that estimates three values has no place for two classes."""
     named.reading = "values"

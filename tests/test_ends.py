@@ -9,7 +9,7 @@ from keras_vit import evaluation
 from keras_vit.ends import known_of_end
 from keras_vit.exports.graph import served
 from keras_vit.outputs import Reading, reading_of
-from tests.support import images, refuses, tiny_vit
+from tests.support import images, refuses, tiny_bit, tiny_vit
 from tests.test_outputs import LOGITS, PICTURE, SIGMOIDS, SOFTMAX, close, model_with, told
 
 pytestmark = pytest.mark.any_backend
@@ -164,6 +164,19 @@ def test_features_are_no_classes(around):
     features = model.predict_on_batch((PICTURE / 127.5 - 1).astype("float32"))
     np.testing.assert_allclose(graph.model.predict_on_batch(PICTURE), features, atol=1e-5)
     assert (reading_of(model, "values").scores(features) == features).all()
+
+
+@pytest.mark.parametrize("make", [tiny_vit, tiny_bit])
+def test_a_network_that_is_cut_before_its_head_gives_features(make):
+    network = make()
+    cut = keras.Model(network.input, network.layers[-2].output)
+    labelled = images((1, 16, 16, 3)), np.array([0])
+    refuses("Features are no classes", evaluation.evaluate, cut, labelled)
+    refuses("Features are no classes", keras_vit.predict, cut, PICTURE)
+    assert served(cut, takes_pixels=True).texts["output"] == "features"
+    assert "into features" in keras_vit.model_card(cut).text
+    headed = keras.Model(network.input, keras.layers.Dense(3)(cut.output))
+    assert reading_of(headed).name == "softmax"
 
 
 def test_a_sigmoid_that_is_changed_is_asked_about():

@@ -17,8 +17,12 @@ from keras_vit.data.sources import part_of
 ARCHIVES = (".zip", ".tar")
 # Formats that Pillow names, but of which it makes pixels not at all or with other programs only.
 _NO_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
-# What systems leave in folders and archives of images, besides hidden files.
-_IGNORED = re.compile(r"\..*|__MACOSX|@eaDir|Thumbs\.db|desktop\.ini", re.IGNORECASE)
+# What systems and network drives leave among images, besides hidden files.
+_OF_SYSTEMS = r"""__MACOSX|Network\ Trash\ Folder|Temporary\ Items|TheVolumeSettingsFolder
+    |\$RECYCLE\.BIN|System\ Volume\ Information|FOUND\.\d{3}|(eh)?Thumbs\.db|desktop\.ini
+    |lost\+found|LOST\.DIR|__pycache__|~snapshot|\#(recycle|snapshot)
+    |@(eaDir|Recycle|Recently-Snapshot|sharebin|tmp)"""
+_IGNORED = re.compile(rf"\..*|{_OF_SYSTEMS}", re.IGNORECASE | re.VERBOSE)
 LARGEST = 2**28  # bytes of one image file: a small archive can claim terabytes
 _LINKS = 3  # levels of folders that may be links
 LISTED = 10  # files named in a message; the count tells the rest

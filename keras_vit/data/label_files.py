@@ -19,7 +19,6 @@ from keras_vit.data.sources import part_of
 _FILE = "file filename file_name filepath file_path image image_name image_path path".split()
 _PARTS = "set subset part partition phase fold".split()  # with cells that name parts
 _LABEL = "label labels class class_name category target tag tags".split()
-_LACKING = "na n/a nan null -1".split()  # cells that other programs write for a label that lacks
 # Columns beside others that count the rows, or tell the part as fastai does.
 _NO_LABELS = "id idx index row row_id uid uuid is_train is_valid is_val is_test".split()
 ASK = 'say problem="single_label", "multi_label" or "regression"'
@@ -200,13 +199,6 @@ def _one_column(cells, problem, path):
     lists = [file for file, cell in cells.items() if cell[:1] == "[" and cell[-1:] == "]"]
     rule = f"Several labels of a file in {path} are separated by |, such as cat|dog, and no list of"
     refuse(lists, f"{rule} Python; write '|'.join(labels), or a .json file", cells)
-    if lacking := sorted({cell for cell in cells.values() if cell.lower() in _LACKING}):
-        warnings.warn(
-            f"{', '.join(map(repr, lacking))} in {path} is read as the name of a class, or of a "
-            "tag; leave out the rows of images without a label, or, of several heads, empty "
-            "their cells",
-            stacklevel=2,
-        )
     if problem == "single_label":
         return cells
     texts, separators = set(cells.values()), "|;, " if problem else "|;"
@@ -221,7 +213,8 @@ def _one_column(cells, problem, path):
             stacklevel=2,
         )
     if separator is None and problem is None:
-        numbers = [file for file, cell in cells.items() if _number(cell) is not None]
+        numbers = {file: _number(cell) for file, cell in cells.items()}  # of NaN, a label lacks
+        numbers = [file for file, x in numbers.items() if x is not None and not math.isnan(x)]
         rule = f"The labels in {path} are numbers, of classes or values to estimate; {ASK}"
         refuse(numbers, rule, cells)
         several = [file for file, cell in cells.items() if set(cell) & {" ", ","}]

@@ -13,6 +13,8 @@ from keras_vit.data.sources import HELD_OUT, part_of
 from keras_vit.heads import map_heads
 
 _LARGEST = float(np.finfo(np.float32).max)
+# What pandas, Excel and databases write, in lower case, where a label lacks.
+_LACKING = {*"-1 -nan <na> #n/a #na n/a na nan nat none null (null) \\n".split(), "#n/a n/a"}
 
 
 class Labels(NamedTuple):
@@ -138,6 +140,12 @@ def _classes_by_name(rows, has_lists, names, problem, place):
         refuse(wrong, rule, rows)
     used = {name for label in lists.values() for name in label}
     require("" not in used, f"Classes must have names in {place}", received="")
+    if not names and used != {"-1", "1"}:
+        lacking = [file for file, label in lists.items() if _LACKING & {*map(str.lower, label)}]
+        rule = f"A label in {place} must not read as one that lacks. Leave the rows of images "
+        rule += "without a label out (of several heads, empty their cells); if it is a class, list "
+        rule += "all, as JSON or a mapping can: {'labels': {file: label, ...}, 'classes': [...]}"
+        refuse(lacking, rule, rows)
     if names:
         rule = f"The labels in {place} must be among its classes {', '.join(names[:10])}"
         refuse(sorted(map(repr, used - set(names))), rule)

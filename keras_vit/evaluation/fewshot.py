@@ -158,8 +158,9 @@ def fewshot(
 
     Args:
         model: as in `features`; None if `train` and `test` hold features already.
-        train, test: data as in `evaluate`, or (features, labels). Classes with names are matched
-            by them; numbers stand for the same class in both.
+        train, test: data as in `evaluate`, or (features, labels); of a dataset in memory, its
+            images of that part. Classes with names are matched by them; numbers stand for the same
+            class in both.
         shots: number of training images per class, or several.
         seeds: of the draws of those images, one or several.
         l2: λ of the regression.
@@ -192,8 +193,12 @@ def fewshot(
 def features_to_compare(model, train, test, **options):
     """`extract_features` of data to learn from and to test on, in the class numbers of the first.
 
-    Names decide which class is which, where both have them, see `keras_vit.class_names`.
+    Names decide which class is which, where both have them, see `keras_vit.class_names`. Of a
+    dataset in memory as `train`, the training images are learned from.
     """
+    if hasattr(train, "test_images"):  # which `extract_features` takes
+        of_train = {"test_images": train.train_images, "test_labels": train.train_labels}
+        train = dataclasses.replace(train, **of_train)
     known, of_test = (getattr(data, "class_names", None) for data in (train, test))
     numbers = None
     if known and of_test:

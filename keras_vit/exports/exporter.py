@@ -14,7 +14,8 @@ from typing import Any
 import keras
 
 from keras_vit.checks import check_choice
-from keras_vit.exports.formats import FORMATS, is_installed, quiet
+from keras_vit.data.layout import quoted
+from keras_vit.exports.formats import FORMATS, check_beside, is_installed, quiet
 from keras_vit.exports.graph import ExportError, compare, real_images, served, told
 from keras_vit.models import BiT, VisionTransformer
 from keras_vit.models.changed_layers import changed_layers
@@ -33,6 +34,8 @@ saved, path, format, options = sys.argv[1:]
 strides, size, texts = json.loads(options)
 write(Graph(keras.saving.load_model(saved, compile=False), strides, size, texts), path, format)
 """
+_SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "keras_metadata.pb"}  # what its folder holds
+_SAVED_MODEL |= {"variables", "assets", "assets.extra", ".DS_Store"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +94,8 @@ def export(
             classes features. Otherwise it takes and gives what the model does.
         check: whether to open the file in its own runtime and to compare it with the model, for
             random images and, if scikit-learn is installed, its two photographs.
-        images: what to compare instead of these photographs, as `keras_vit.preprocess` takes it.
+        images: what to compare instead of these photographs, as `keras_vit.preprocess` takes it;
+            they imply `check`.
 
     Raises:
         TypeError: the model is no Functional model of images.
@@ -103,7 +107,7 @@ def export(
     _check(model)
     path = pathlib.Path(path)
     format = _format(path, format)
-    backends = _backends(format)
+    backends, check = _backends(format), check or images is not None
     if check and not is_installed(FORMATS[format].runtime):
         raise _missing(FORMATS[format].runtime, f"To check the format {format!r}")
     model = prepared(model)
@@ -182,9 +186,12 @@ def _format(path, format):
             f"A file of the format {format!r} ends in {suffix}. Received: path={str(path)!r}."
         )
     output_place(path, folder=not suffix)
-    if path.is_dir() and not (path / "saved_model.pb").exists():
+    check_beside(path)
+    others = {file.name for file in path.iterdir()} - _SAVED_MODEL if path.is_dir() else ()
+    if others:
         raise ValueError(
-            f"There is something else at the path. Received: path={str(path)!r}; choose another."
+            "A folder is replaced as a whole, and there is something else at the path. Received: "
+            f"path={str(path)!r}, which holds {quoted(others)}; choose another, or a new folder."
         )
     return format
 

@@ -223,6 +223,16 @@ def save_openvino(model, path, **options):
         raise OSError(f"OpenVINO could not write {str(path)!r}: {error}.") from error
 
 
+def check_beside(path):
+    """Raises a ValueError where the weights of a new OpenVINO model would replace another file."""
+    weights = path.with_suffix(".bin")
+    if path.suffix == ".xml" and weights.exists() and not path.exists():
+        raise ValueError(
+            f"The weights of {path.name!r} are written to {weights.name!r} beside it, and there is "
+            f"something else. Received: path={str(path)!r}; choose another name."
+        )
+
+
 @contextlib.contextmanager
 def quiet():
     """Without what the tools log of themselves; what fails is raised."""

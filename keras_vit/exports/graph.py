@@ -81,6 +81,8 @@ def served(model, takes_pixels):
         names[head] = known_of_end(one, "class_names")
         with errors_of(head):
             layer, ends[head] = _end(one, takes_pixels, name, (2, *size, channels))
+        if (ends[head].get("reading"), one.output_shape[-1]) == ("sigmoid", 1):
+            names[head] = (names[head] or ("1",))[-1:]  # of two names, that of its probability
         outputs[head] = layer(outputs[head]) if layer else outputs[head]
     texts = {
         "keras_vit": __version__,
@@ -91,7 +93,10 @@ def served(model, takes_pixels):
     if any(names.values()):
         texts["class_names"] = json.dumps(names if heads else names[None])
     if heads:  # each output has the name of its last layer
-        outputs = {head: keras.layers.Identity(name=head)(y) for head, y in outputs.items()}
+        outputs = {
+            head: keras.layers.Identity(dtype="float32", name=head)(y)
+            for head, y in outputs.items()
+        }
         for name in ("output", "reading"):
             texts[name] = json.dumps({head: end[name] for head, end in ends.items()})
     else:

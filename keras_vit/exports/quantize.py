@@ -1,6 +1,7 @@
 """Static int8 of an exported file: ONNX by ONNX Runtime, OpenVINO by NNCF."""
 
 import importlib
+import json
 import os
 import pathlib
 import tempfile
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checks import needs_extra
-from keras_vit.exports.formats import save_openvino
+from keras_vit.data.dataset import check_pixels
+from keras_vit.exports.formats import check_beside, save_openvino
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.writing import replacing_files
 
 # A layer's product is quantised, with its input and its kernel; norms, softmax, GELU, sums and the
@@ -53,6 +56,7 @@ def quantize(
         raise FileNotFoundError(f"There is no folder {str(output.parent)!r} for {output.name!r}.")
     if output.exists() and output.samefile(path):
         raise ValueError(f"output must be another file than path. Received: {str(output)!r} twice.")
+    check_beside(output)
     with replacing_files(output) as draft:
         write(path, draft, images)
     return output
@@ -72,7 +76,9 @@ def _quantize_onnx(path, output, images):
     tensor_type = inputs[0].type.tensor_type
     sides = [side.dim_value or None for side in tensor_type.shape.dim]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type)
-    batches = iter([{inputs[0].name: x} for x in _checked(images, sides, dtype)])
+    metadata = {each.key: each.value for each in model.metadata_props}
+    batches = _checked(images, sides, dtype, metadata if "keras_vit" in metadata else {})
+    batches = iter([{inputs[0].name: x} for x in batches])
     reader = types.SimpleNamespace(get_next=lambda: next(batches, None))
     with tempfile.TemporaryDirectory(dir=output.parent) as folder:
         prepared = pathlib.Path(folder) / "prepared.onnx"
@@ -87,7 +93,6 @@ def _quantize_onnx(path, output, images):
             extra_options=ONNX_OPTIONS,
         )
     quantized = onnx.load(output)
-    metadata = {each.key: each.value for each in model.metadata_props}
     onnx.helper.set_model_props(quantized, metadata)  # without the notes of the tool
     onnx.save(quantized, output)
 
@@ -102,7 +107,9 @@ def _quantize_openvino(path, output, images):
     operators = {each.get_type_name() for each in model.get_ops()}
     _check_graph(path, operators, "FakeQuantize", model.inputs)
     sides = [side.get_length() if side.is_static else None for side in model.input().partial_shape]
-    batches = _checked(images, sides, model.input().element_type.to_dtype())
+    place = ["keras_vit", "preprocessing"]
+    metadata = {place[1]: model.get_rt_info(place).astype(str)} if model.has_rt_info(place) else {}
+    batches = _checked(images, sides, model.input().element_type.to_dtype(), metadata)
     # SmoothQuant (NNCF 3.4) takes most of the accuracy of the models of studies/quantization.py.
     smooth = nncf.AdvancedSmoothQuantParameters(matmul=-1, convolution=-1)
     quantized = nncf.quantize(
@@ -128,8 +135,11 @@ def _check_graph(path, operators, sign, inputs):
         raise ValueError(f"{str(path)!r} must have one input. Received: a model of {len(inputs)}.")
 
 
-def _checked(images, sides, dtype):
-    """The images as batches of one, in the type of the input, whose open sides are `None`."""
+def _checked(images, sides, dtype, metadata):
+    """The images as batches of one, in the type of the input, whose open sides are `None`.
+
+    Warns of values that are no pixels, or not as the `preprocessing` in the metadata makes them.
+    """
     batches, dtype = [np.asarray(image)[None] for image in images], np.dtype(dtype)
     if not batches:
         raise ValueError("Calibration needs images. Received: none.")
@@ -144,4 +154,9 @@ def _checked(images, sides, dtype):
             )
         if not np.isfinite(batch).all():
             raise ValueError("The calibration images contain values that are not finite.")
+    values = np.array([[batch.min(), batch.max()] for batch in batches])
+    if dtype == np.uint8:
+        check_pixels(values.astype(dtype), "The calibration images")
+    elif text := metadata.get("preprocessing"):
+        Preprocessing.from_config(json.loads(text)).warn_of_values(values, "The file")
     return [batch.astype(dtype) for batch in batches]

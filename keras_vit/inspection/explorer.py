@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import warnings
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from keras_vit.checks import positive_float, positive_int
+from keras_vit.data.files import files_at
+from keras_vit.data.pixels import PATHS
 from keras_vit.data.predict import Teller
 from keras_vit.heads import errors_of, for_each, heads_of
 from keras_vit.inspection import forward
@@ -24,6 +27,7 @@ from keras_vit.inspection.figures import as_picture
 from keras_vit.inspection.relevance import relevance_maps
 from keras_vit.inspection.similarity import position_similarity
 from keras_vit.models import VisionTransformer
+from keras_vit.outputs import gives_features
 from keras_vit.text import visible
 from keras_vit.writing import output_place, write_text
 
@@ -142,8 +146,10 @@ def _bytes(values):
 
 def _titles(images, count):
     """Titles of the images: names of files, else numbers."""
-    paths = images if isinstance(images, (list, tuple)) else [images]
-    if not all(isinstance(path, (str, pathlib.Path)) for path in paths):
+    items = images if isinstance(images, (list, tuple, np.ndarray)) else [images]
+    with warnings.catch_warnings(action="ignore"):  # of other files in a folder; it was read before
+        paths = [file for x in items if isinstance(x, PATHS) for file in files_at(x)]
+    if len(paths) != count:
         return list(map(str, range(count)))
     names = [pathlib.Path(path).name for path in paths]
     return list(map(visible, names if len(set(names)) == len(names) else paths))
@@ -199,7 +205,8 @@ def _predictions(model, images, top, class_names):
     heads, of_images = heads_of(model) or {None: model}, [([], []) for _ in images]
     for head, options in for_each(heads, class_names=class_names).items():
         one, before = heads[head], "" if head is None else f"{visible(head)}: "
-        if getattr(one, "num_classes", None) == 0 or len(one.output_shape) != 2:
+        shape = getattr(one, "output_shape", None)  # `Teller` asks for a graph that tells it
+        if gives_features(one) or (shape is not None and len(shape) != 2):
             continue
         with errors_of(head):
             teller = Teller(one, top, **options)

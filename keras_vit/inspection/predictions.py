@@ -68,7 +68,8 @@ def plot_predictions(
     Args:
         images, path: as in `plot_maps`.
         maps: (n, rows, columns), what `attention_maps` returns.
-        labels: (n,) true classes; (n, classes) of 0 and 1; or values, (n,) or (n, targets).
+        labels: (n,) or (n, 1) true classes; (n, classes) of 0 and 1; or values, (n,) or
+            (n, targets).
         probabilities: (n, classes) of the model; of a regression its values (n, targets).
         class_names: names of the classes or of the targets; `None` for numbers.
         reading: `"softmax"`, `"sigmoid"` or `"values"`: what the outputs are.
@@ -105,7 +106,7 @@ def plot_predictions(
 
 def prediction_errors(labels, scores, reading):
     """How wrong each prediction is, (n,): 0 or 1, the wrong classes, or a mean distance."""
-    labels, scores = np.asarray(labels), np.asarray(scores)
+    labels, scores = _without_column(labels, reading), np.asarray(scores)
     if reading == "values":
         return np.abs(scores - labels.reshape(scores.shape)).mean(axis=1)
     if labels.ndim == 2 and labels.shape[1] == scores.shape[1] and reading == "sigmoid":
@@ -113,6 +114,12 @@ def prediction_errors(labels, scores, reading):
     labels = labels.argmax(axis=-1) if labels.ndim == 2 else labels
     guesses = scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > 0.5
     return (guesses != labels).astype(int)
+
+
+def _without_column(labels, reading):
+    """A single column of class numbers (n, 1) as (n,); other labels as an array of their shape."""
+    labels = np.asarray(labels)
+    return labels[:, 0] if reading != "values" and labels.shape[1:] == (1,) else labels
 
 
 def _told(index, head, labels, scores, reading, names=None, longest=18):
@@ -126,7 +133,7 @@ def _told(index, head, labels, scores, reading, names=None, longest=18):
         more = [f"{len(numbers) - 3} more"] if len(numbers) > 3 else []
         return textwrap.fill(", ".join([*map(name, numbers[:3]), *more]), 22) or "none"
 
-    label, scores = np.asarray(labels)[index], np.asarray(scores)[index]
+    label, scores = _without_column(labels, reading)[index], np.asarray(scores)[index]
     if reading == "values":
         guess, truth = (", ".join(f"{x:.4g}" for x in np.ravel(v)[:3]) for v in (scores, label))
     elif label.ndim and reading == "sigmoid" and len(label) == len(scores):

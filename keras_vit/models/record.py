@@ -2,6 +2,9 @@
 
 import dataclasses
 import inspect
+import json
+import re
+import zipfile
 from typing import Any
 
 import keras
@@ -113,6 +116,41 @@ def records_in(model):
     """The `ModelRecord` of each network in a model, once, in the order of its layers."""
     records = (getattr(layer, "model_record", None) for layer in model._flatten_layers())
     return list({id(each): each for each in records if isinstance(each, ModelRecord)}.values())
+
+
+def open_saved(path):
+    """The model of a .keras file, not compiled, whose `loss` still tells how it was trained.
+
+    Of a loss that is the user's own code, `loss` has the name. A ValueError tells of other such
+    code in the file, without which it does not open.
+    """
+    try:
+        model = keras.saving.load_model(path, compile=False)
+    except TypeError as error:
+        if not (code := re.search(r"Could not locate (\w+ '\w+')", str(error))):
+            raise
+        raise ValueError(
+            f"A .keras file opens where all of its code is known. Received: {str(path)!r} with "
+            f"the {code[1]}, which is your own: register it with "
+            "keras.saving.register_keras_serializable, and open the file in a program of yours."
+        ) from error
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json")).get("compile_config") or {}
+    model.loss = _loss_of(config.get("loss"))
+    return model
+
+
+def _loss_of(config):
+    """The loss of a config, by head as in `compile`, or the name of what only code can tell."""
+    if isinstance(config, dict) and "class_name" not in config:
+        return {head: _loss_of(one) for head, one in config.items()}
+    if isinstance(config, list):
+        return [*map(_loss_of, config)]
+    try:
+        return keras.saving.deserialize_keras_object(config)
+    except (TypeError, ValueError):
+        is_function = config["class_name"] == "function"
+        return config["config"] if is_function else config["class_name"]
 
 
 def argument_names(model_class):

@@ -11,6 +11,8 @@ import keras
 
 from keras_vit.checks import warn_of_parts
 from keras_vit.class_names import check_class_weight, check_classes, check_labels, check_outputs
+from keras_vit.ends import networks_at_end
+from keras_vit.heads import heads_of
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.models.record import records_in
@@ -221,6 +223,14 @@ def _first_of(batches, count):
         return first, again
     # Of the same specification, so that nothing is traced or compiled once more.
     return first, iter(tf.data.Dataset.from_generator(lambda: again, output_signature=spec))
+
+
+def record_reading(model):
+    """Records how the loss of a model reads the networks inside it whose outputs it gives."""
+    for one in list(heads_of(model).values()) or [model]:
+        if reading := reading_of_loss(one.loss)[0]:
+            for network in networks_at_end(one):
+                network.reading = reading
 
 
 def record_loss(model, metrics=()):

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.checks import pair
-from keras_vit.ends import end_of, known_of_end
+from keras_vit.ends import end_of, known_of_end, networks_at_end
 from keras_vit.layers import kernels
 from keras_vit.models.backbone import owner_of_images
 from keras_vit.models.trainer import Trainer
@@ -179,9 +179,9 @@ class Distiller(Trainer, keras.Model):
                 "keras_vit.training.SoftmaxLoss() (a recipe: replace(loss='softmax'))."
             )
         super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
-        if hasattr(self.student, "reading"):  # as if it were compiled with this loss
-            self.student.reading = "softmax"
-            self.student.class_names = self.class_names
+        for network in (self.student, *networks_at_end(self.student)):
+            if hasattr(type(network), "reading"):  # as if it were compiled with this loss
+                network.reading, network.class_names = "softmax", self.class_names
 
     def call(self, images, training=False):
         if not training:

@@ -12,7 +12,7 @@ from keras_vit import distribution
 from keras_vit.checks import positive_int, warn_of_parts
 from keras_vit.class_names import check_classes
 from keras_vit.models.backbone import owner_of_images
-from keras_vit.models.trainer import compare_images, one_look
+from keras_vit.models.trainer import compare_images, one_look, record_reading
 from keras_vit.outputs import check_problem
 from keras_vit.training.best import BestWeights
 from keras_vit.training.checkpoint import SaveEvery, inner_optimizer
@@ -99,6 +99,7 @@ def fit(
     check_classes(model, data, validation)
     warn_of_parts(data, validation)
     compare_images(model, data, training=True, owner=owner_of_images(model))
+    record_reading(model)
     optimizer = inner_optimizer(model)
     if optimizer.use_ema:
         raise ValueError(

@@ -39,7 +39,7 @@ def make_card(model, file, **given):
         "Training": _training(about),
         "Accuracy": _accuracy(about),
         "Images": _images(about),
-        "Classes": "\n\n".join(map(_classes, about.outputs)),
+        "Classes": "\n\n".join(filter(None, map(_classes, about.outputs))),
         "How to load it": _loading(about),
         "Limits": _limits(about),
         "Licence": _licence(about),
@@ -77,10 +77,8 @@ def _digest(text):
 def _summary(about):
     model = about.model if getattr(about.model, "inputs", None) else about.network
     shape = " x ".join(str(n or "any") for n in model.inputs[0].shape[1:])
-    texts = {"values": "{} values", "sigmoid": "logits of {} classes, each by itself (sigmoid)"}
     gives = [
-        texts.get(output.reading, "logits of {} classes").format(output.count)
-        + ("" if output.head is None else f" for {code(output.head)}")
+        str(output) + ("" if output.head is None else f" for {code(output.head)}")
         for output in about.outputs
     ]
     return (
@@ -174,6 +172,8 @@ def _images(about):
 
 def _classes(output):
     names, head = output.class_names, "" if output.head is None else f"{code(output.head)}: "
+    if not names and output.reading in ("values", None):
+        return ""
     if not names:
         order = f", in the order of {output.label_set}" if output.label_set else ""
         return f"{head}{output.count}{order or '; their names are not recorded'}."
@@ -184,7 +184,7 @@ def _classes(output):
 
 def _limits(about):
     lines = [*about.limits]
-    if any(output.reading in ("softmax", None) for output in about.outputs):
+    if any(output.reading == "softmax" for output in about.outputs):
         lines.append("An image of anything else is put into one of its classes.")
     if about.outcome.get("chosen_on") == "test":
         lines.append("The test images chose the best epoch: new images may well do worse.")
@@ -213,9 +213,10 @@ def _table(rows, header=("field", "value")):
 def _loading(about):
     """Code in Markdown that opens the weights, here and in the library of their format."""
     file, format, name = about.file, about.format, about.place or about.file.name
-    use = ['print(keras_vit.predict(model, ["image.jpg"]))'] if about.outputs else []
+    is_read = about.outputs and all(output.reading for output in about.outputs)
+    use = ['print(keras_vit.predict(model, ["image.jpg"]))'] if is_read else []
     if format is None:
-        call = f"model = keras.saving.load_model({name!r})"
+        call = f"model = keras.saving.load_model({name!r}, compile=False)"
         settings = [] if hasattr(type(about.model), "preprocessing") else _settings(about)
         return _code("import keras", "import keras_vit", "", call, *settings, *use)
     arguments, settings, remark = _what_the_file_lacks(about.model, file)

@@ -13,7 +13,7 @@ from keras_vit.heads import heads_of
 from keras_vit.models.backbone import check_model, is_whole, outside
 from keras_vit.models.bit import BiT
 from keras_vit.models.changed_layers import changed_layers
-from keras_vit.outputs import reading_of
+from keras_vit.outputs import Reading, gives_features, reading_of
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.weights import catalog
 
@@ -56,11 +56,20 @@ class Output(NamedTuple):
     reading: str | None  # as `Reading.name`; `None` where nothing tells
     class_names: Sequence[str] | None
     label_set: str | None
+    applied: bool | None = False  # as `Reading.applied`
 
     @property
     def task(self):
         """The hub's name of what it is for; the hub has none for regression of images."""
-        return FEATURES if self.reading == "values" else CLASSIFICATION
+        return FEATURES if self.reading in ("values", None) else CLASSIFICATION
+
+    def __str__(self):
+        if self.reading in ("values", None):
+            untold = "" if self.reading else ", of which nothing tells how they are read"
+            return f"{self.count} value{'s' * (self.count > 1)}{untold}"
+        given = {True: "probabilities", False: "logits", None: "outputs"}[self.applied]
+        by_itself = ", each by itself (sigmoid)" if self.reading == "sigmoid" else ""
+        return f"{given} of {self.count} class{'es' * (self.count > 1)}{by_itself}"
 
 
 class Source:
@@ -128,14 +137,14 @@ def outputs_of(model):
     outputs = []
     for head, one in (heads_of(model) or {None: model}).items():
         shape = getattr(one, "output_shape", None)
-        if getattr(one, "num_classes", None) == 0 or not shape or len(shape) != 2:
+        if gives_features(one) or not shape or len(shape) != 2:
             continue
         try:
-            reading = reading_of(one).name
+            reading = reading_of(one)
         except ValueError:  # nothing says how a head is read, or the only number
-            reading = None
+            reading = Reading(None)
         names = [known_of_end(one, name) for name in ("class_names", "label_set")]
-        outputs.append(Output(head, shape[-1], reading, *names))
+        outputs.append(Output(head, shape[-1], reading.name, *names, reading.applied))
     return outputs
 
 

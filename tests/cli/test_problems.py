@@ -1,12 +1,14 @@
 """The command line for labels of several classes at once, for yes or no, and for values."""
 
 import json
+import re
 
 import keras
 import numpy as np
 import pytest
 from PIL import Image
 
+import keras_vit
 from keras_vit import evaluation
 from keras_vit_cli import main
 from tests.cli.test_cli import run
@@ -104,8 +106,58 @@ def test_a_model_of_the_user_is_read_by_the_loss_in_its_file(photos, capsys, tmp
     model.compile("sgd", loss="mse")
     model.save(tmp_path / "value.keras")
     image = photos / "photos" / "1.png"
-    (row,) = json.loads(run(capsys, "predict", tmp_path / "value.keras", image, "--json")[1])
-    assert "value" in row
+    assert run(capsys, "convert", tmp_path / "value.keras", tmp_path / "copy.keras")[0] == 0
+    for name in ("value", "copy"):
+        (row,) = json.loads(run(capsys, "predict", tmp_path / f"{name}.keras", image, "--json")[1])
+        assert "value" in row
+    options = (tmp_path / "value.keras", tmp_path / "more.keras", "--reading", "values")
+    code, _, error = run(capsys, "convert", *options)
+    assert code == 1 and "does not keep how the outputs of a model of Keras's own class" in error
+
+
+def of_the_user(y_true, y_pred):
+    return y_pred
+
+
+class OfTheUser(keras.losses.Loss):
+    def call(self, y_true, y_pred):
+        return y_pred
+
+
+def test_a_loss_of_the_users_own_code_is_told_of(photos, capsys, tmp_path):
+    network, image = tiny_vit(num_classes=0), photos / "photos" / "1.png"
+    around = keras.Model(network.input, keras.layers.Dense(3)(network.output))
+    for model in (tiny_vit(), around):
+        for loss, name in ((OfTheUser(), "OfTheUser"), (of_the_user, "of_the_user")):
+            model.compile(loss=loss)
+            model.save(tmp_path / "own.keras")
+            options = tmp_path / "own.keras", tmp_path / "copy.keras", "--force"
+            assert run(capsys, "convert", *options)[0] == 0
+            for file in options[:2]:
+                code, _, error = run(capsys, "predict", file, image)
+                text = f"taken for those of a softmax, as its loss .* loss='{name}'; .*--reading"
+                assert code == 0 and re.search(text, error)
+                assert run(capsys, "predict", file, image, "--reading", "values")[2] == ""
+    heads = keras_vit.add_heads(network, {"a": 2, "b": 1})
+    heads.compile(loss={"a": OfTheUser(), "b": "mse"})
+    heads.save(tmp_path / "heads.keras")
+    code, _, error = run(capsys, "predict", tmp_path / "heads.keras", image)
+    assert code == 1 and "Head 'a': Each head has a reading of its own" in error
+    options = ("--reading", "a=sigmoid", "--json")
+    rows = json.loads(run(capsys, "predict", tmp_path / "heads.keras", image, *options)[1])
+    assert ["value" in row for row in rows] == [False, False, True]
+
+
+def test_layers_of_the_users_own_code_are_named(photos, capsys, tmp_path):
+    network = tiny_vit(num_classes=0)
+
+    class LayerOfTheUser(keras.layers.Layer):
+        def call(self, x):
+            return x
+
+    keras.Model(network.input, LayerOfTheUser()(network.output)).save(tmp_path / "own.keras")
+    code, _, error = run(capsys, "info", tmp_path / "own.keras")
+    assert code == 1 and "the class 'LayerOfTheUser', which is your own" in error
 
 
 def test_commands_for_a_model_of_several_heads(photos, capsys, tmp_path):

@@ -159,9 +159,22 @@ def test_columns_that_count_rows_and_cells_that_say_nothing_are_told_of(tmp_path
     with pytest.warns(UserWarning, match="from the column 'age' of .*; 'id' are not read"):
         found = read_labels(as_csv(tmp_path / "ages.csv", *rows), "regression")
     assert found.class_names == ("age",)
-    kaggle = as_csv(tmp_path / "breeds.csv", ("id", "breed"), ("a", "beagle"), ("b", "NA"))
-    with pytest.warns(UserWarning, match="'NA' in .* is read as the name of a class"):
-        assert read_labels(kaggle, "single_label").class_names == ("NA", "beagle")
+
+
+def test_cells_that_stand_for_no_label_are_no_class(tmp_path):
+    """`DataFrame.to_csv` writes some after `astype(str)`, and Excel and databases others."""
+    for cell in "NA nan NaN None <NA> #N/A NULL NaT -1".split():
+        breeds = as_csv(tmp_path / "breeds.csv", ("id", "breed"), ("a", "beagle"), ("b", cell))
+        unsaid = [None] if cell != "-1" else []  # of a number, the problem is asked for first
+        for problem in (*unsaid, "single_label", "multi_label", {"breed": "single_label"}):
+            refuses(
+                f"read as one that lacks.*list all.*{cell}.* for 'b'", read_labels, breeds, problem
+            )
+        labels = {"a": "beagle", "b": cell}
+        refuses(f"read as one that lacks.* '{cell}' for 'b'", read_labels, labels)
+        listed = {"labels": labels, "classes": [cell, "beagle"]}
+        assert read_labels(listed).class_names == (cell, "beagle")
+    assert read_labels({"a": "-1", "b": "1"}).class_names == ("-1", "1")
 
 
 def test_columns_of_parts_that_are_no_labels_are_told_of(tmp_path):

@@ -193,6 +193,15 @@ def test_what_is_left_out_is_counted_and_named(tmp_path):
     assert len(names) == 15 and {"README.txt", "photo.heic", "gone.png"} <= set(names)
 
 
+def test_what_systems_and_network_drives_leave_is_no_class(tmp_path):
+    left = "#recycle @eaDir @Recycle $RECYCLE.BIN lost+found FOUND.000 LOST.DIR .Trash-1000"
+    left = [*left.split(), "System Volume Information", "~snapshot"]
+    write(tmp_path, "cat", "recycle", "#1", *left, "cat/@eaDir/1.png", "cat/$Recycle.Bin")
+    toy = load(tmp_path)
+    assert toy.class_names == ("#1", "cat", "recycle") and not toy.left_out
+    assert len(toy.train_labels) + len(toy.test_labels) == 6
+
+
 def test_names_of_parts():
     for name in "train TRAINING train_set Train-Images traindata training_1 trainA".split():
         assert part_of(name) == "train"

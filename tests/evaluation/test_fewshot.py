@@ -7,7 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from keras_vit.evaluation import extract_features, fewshot, least_squares, pick_shots
+from keras_vit.data import ImageDataset, preprocess
+from keras_vit.evaluation import extract_features, fewshot, least_squares, pick_shots, probe
+from keras_vit.evaluation.fewshot import features_to_compare
 from tests.support import ORACLES, images, read_arrays, refuses, tiny_vit
 
 pytestmark = pytest.mark.any_backend
@@ -83,6 +85,20 @@ def test_a_frozen_model(tmp_path):
     result.save(tmp_path / "fewshot.json")
     assert json.loads((tmp_path / "fewshot.json").read_text()) == result.to_dict()
     assert re.search(r"accuracy 5 .*\nexamples 1 .*\nseeds +0, 7\n", str(result), re.DOTALL)
+
+
+def test_a_dataset_is_learned_from_by_its_training_images():
+    model, train, test = tiny_vit(), data(31, 0), data(20, 1)
+    in_range = ((x.clip(-1, 1) + 1) / 2 for x, _ in (train, test))
+    (x, y), (test_x, test_y) = zip(in_range, (train[1], test[1]))
+    toy = ImageDataset("toy", x, y, test_x, test_y, ("red", "green", "blue"))
+    for other in (toy, (preprocess(test_x, model), test_y)):
+        learned, tested = features_to_compare(model, toy, other)
+        for found, expected in ((learned, (x, y)), (tested, (test_x, test_y))):
+            features = extract_features(model, (preprocess(expected[0], model), expected[1]))
+            np.testing.assert_array_equal(found[1], features[1])
+            np.testing.assert_allclose(found[0], features[0], atol=1e-5)
+    assert probe(model, toy, toy, shots=2).examples == {2: 6}
 
 
 def test_bad_input():

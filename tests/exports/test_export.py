@@ -14,7 +14,6 @@ from keras_vit.data import preprocess
 from keras_vit.exports.exporter import prepared
 from keras_vit.exports.graph import compare, served
 from tests.support import BACKEND, images, randomize, refuses, slow_unless_torch, tiny_bit, tiny_vit
-from tests.test_heads import NAMES, PIXELS, READINGS, alone, three_heads
 
 NATIVE = {"torch": "torch", "tensorflow": "litert", "jax": "stablehlo"}.get(BACKEND)
 SUFFIX = {name: each.suffix for name, each in exports.FORMATS.items()}
@@ -118,8 +117,14 @@ def test_bad_input_is_named(tmp_path):
     refuses("format='gguf'; expected one of", exports.export, model, tmp_path / "model", "gguf")
     refuses(r"ends in \.onnx", exports.export, model, tmp_path / "model.pt2", "onnx")
     refuses("format=None", exports.export, model, tmp_path / "model.h5")
-    (tmp_path / "notes.txt").write_text("mine")
-    refuses("something else at the path", exports.export, model, tmp_path, "tf_saved_model")
+    for names in (["notes.txt"], ["notes.txt", "saved_model.pb"]):
+        (tmp_path / names[-1]).write_text("mine")
+        text = "something else at the path. Received: .*, which holds 'notes.txt';"
+        refuses(text, exports.export, model, tmp_path, "tf_saved_model")
+    (tmp_path / "saved_model.pb").rename(tmp_path / "model.bin")
+    text = "written to 'model.bin' beside it, and there is something else"
+    refuses(text, exports.export, model, tmp_path / "model.xml")
+    (tmp_path / "model.bin").unlink()
     with pytest.raises(TypeError, match=r"model\.export"):
         exports.export(keras.Sequential([keras.layers.Dense(1)]), tmp_path / "model.onnx")
     with pytest.raises(OSError, match="notes"):
@@ -220,49 +225,6 @@ def test_bit_takes_any_size(tmp_path):
         assert exports.export(randomize(tiny_bit(**options)), path, check=True).difference < 1e-4
 
 
-def test_each_head_is_an_output_of_its_name_as_predict_reads_it(tmp_path):
-    model, path = three_heads(), tmp_path / f"model{SUFFIX[NATIVE]}"
-    model.class_names = NAMES
-    assert exports.export(model, path, preprocess=True, check=True).difference < 1e-5
-    received = exports.FORMATS[NATIVE].open(str(path))(PIXELS[:2])
-    for name, rows in keras_vit.predict(model, PIXELS[:2]).items():
-        for row, outputs in zip(rows, received[name]):
-            assert {one.label for one in row} == set(NAMES[name])
-            np.testing.assert_allclose([one[2] for one in row], outputs[[one[1] for one in row]],
-                                       atol=1e-5)  # fmt: skip
-    texts = metadata_in(path, "reading", "output", "class_names")
-    facts = {name: json.loads(text) for name, text in texts.items()}
-    assert facts["reading"] == READINGS and facts["class_names"] == NAMES
-    assert facts["output"]["weight"] == "values" and facts["output"]["marks"] == "probabilities"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format", exports.FORMATS)
-@pytest.mark.parametrize("as_list", [False, True])
-def test_every_format_names_the_heads(tmp_path, format, as_list):
-    model, path = three_heads(as_list), tmp_path / f"model{SUFFIX[format]}"
-    assert exports.export(model, path, format, check=True).difference < 1e-5
-    received = exports.FORMATS[format].open(str(path))(PIXELS[:2].astype("float32"))
-    shapes = {name: one.shape for name, one in received.items()}
-    assert shapes == {"species": (2, 3), "weight": (2, 1), "marks": (2, 4)}
-
-
-@pytest.mark.parametrize("end", [keras.ops.softmax, lambda logits: logits])
-def test_the_mean_of_an_ensemble_is_read_as_predict_reads_it(tmp_path, end):
-    """Only its outputs tell whether they are probabilities; a softmax of those is no answer."""
-    x, path = keras.Input((16, 16, 3)), tmp_path / f"model{SUFFIX[NATIVE]}"
-    members = [randomize(tiny_vit(), seed=seed) for seed in (1, 2)]
-    model = keras.Model(x, (end(members[0](x)) + end(members[1](x))) / 2)
-    model.preprocessing = members[0].preprocessing
-    assert exports.export(model, path, preprocess=True, check=True).difference < 1e-5
-    received = exports.FORMATS[NATIVE].open(str(path))(PIXELS[:2])
-    for row, outputs in zip(keras_vit.predict(model, PIXELS[:2]), received):
-        assert {one.index: one.probability for one in row} == pytest.approx(
-            dict(enumerate(outputs.tolist())), abs=1e-5
-        )
-    assert metadata_in(path, "output")["output"] == "probabilities"
-
-
 def test_the_check_compares_with_what_predict_reads(exported, monkeypatch, tmp_path):
     """The graph of a file with a second softmax agrees with that file."""
     wrong = keras.layers.Softmax(name="probabilities"), {"output": "x", "reading": "softmax"}
@@ -271,21 +233,3 @@ def test_the_check_compares_with_what_predict_reads(exported, monkeypatch, tmp_p
     ended.preprocessing = exported[0].preprocessing
     with pytest.raises(exports.ExportError, match="something else"):
         exports.export(ended, tmp_path / f"m{SUFFIX[NATIVE]}", preprocess=True, check=True)
-
-
-def test_one_head_of_a_model_and_what_cannot_be_exported(tmp_path):
-    path = tmp_path / f"model{SUFFIX[NATIVE]}"
-    one = alone(three_heads(), "marks")
-    assert exports.export(one, path, preprocess=True, check=True).difference < 1e-5
-    ((best, *_),) = keras_vit.predict(one, PIXELS[:1])
-    received = exports.FORMATS[NATIVE].open(str(path))(PIXELS[:1])
-    assert received[0, best.index] == pytest.approx(best.probability, abs=1e-5)
-    bare = keras.Model(one.input, three_heads(compiled=False)(one.input))
-    bare.preprocessing = one.preprocessing
-    with pytest.raises(ValueError, match=r"^Head 'species': .*no loss for 'species' that tells"):
-        exports.export(bare, path, preprocess=True)
-    x = keras.Input((None, None, 3))
-    open_sides = keras.Model(x, keras.layers.GlobalAveragePooling2D()(x))
-    refuses(r"one size and in float32.*\(None, None, 3\)", exports.export, open_sides, path)
-    with pytest.raises(TypeError, match=r"Functional model of images.*\(None, 5\)"):
-        exports.export(keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)]), path)

@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from keras_vit.exports.quantize import quantize
+from keras_vit.exports.quantize import _checked, quantize
+from keras_vit.preprocessing import Preprocessing
 from tests.support import BACKEND, images, largest, randomize, refuses, tiny_bit, tiny_vit
 
 onnx = pytest.importorskip("onnx", reason="the tools come with keras3-vit[export]")
@@ -87,6 +88,23 @@ def test_onnx(exported, tmp_path):
 def test_images_that_do_not_fit(exported, tmp_path, wrong, message):
     refuses(message, quantize, exported, tmp_path / "int8.onnx", wrong)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_images_of_other_values_than_the_model_takes(exported, tmp_path):
+    """Those calibrate other ranges, in silence; of other programs' files nothing is known."""
+    path, pixels = tmp_path / "model.onnx", images() / 6 + 0.5
+    model = onnx.load(exported)
+    quantize(exported, tmp_path / "int8.onnx", pixels)
+    facts = {"keras_vit": "1", "preprocessing": json.dumps(Preprocessing().to_config())}
+    onnx.helper.set_model_props(model, facts)
+    onnx.save(model, path)
+    for wrong in (pixels.clip(0, 1), 255 * pixels.clip(0, 1)):
+        with pytest.warns(UserWarning, match="The file wants values from -1 to 1, as"):
+            quantize(path, tmp_path / "int8.onnx", wrong)
+    quantize(path, tmp_path / "int8.onnx", 2 * pixels.clip(0, 1) - 1)
+    bytes_of_floats = np.zeros((3, 4, 4, 3), "uint8") + np.eye(3, dtype="uint8")[:, None, None]
+    with pytest.warns(UserWarning, match="calibration images are bytes of 0..255.* above 1,"):
+        _checked(bytes_of_floats, (None, 4, 4, 3), "uint8", {})
 
 
 def test_an_interruption_leaves_the_old_file(exported, tmp_path):

@@ -7,6 +7,7 @@ import os
 import re
 import zlib
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -59,12 +60,29 @@ def test_the_page_is_one_file_with_pictures_first_that_asks_for_nothing_else(pag
     assert asked <= set(re.findall(r'id="([\w-]+)"', text))
 
 
+def test_models_without_classes_or_a_graph(model, x, tmp_path):
+    cut = keras.Model(model.input, model.layers[-2].output)
+    page = explore(cut, x, tmp_path / "report.html", blocks=[0])
+    assert data_of(page)["models"][0]["looks"][0]["predictions"] == []
+
+    class Around(keras.Model):
+        def call(self, images):
+            return model(images)
+
+    (around := Around()).network = model
+    refuses("make a graph of it", explore, around, x, tmp_path / "report.html", blocks=[0])
+
+
 def test_files_are_told_by_their_names(model, x, tmp_path):
     files = [tmp_path / name for name in ("cat.png", "dog.png")]
     for file in files:
         Image.fromarray(np.zeros((16, 24, 3), "uint8")).save(file)
     page = explore(model, files, tmp_path / "report.html", blocks=[0])
     assert data_of(page)["images"] == ["cat.png", "dog.png"]
+    (tmp_path / "notes.txt").write_text("no image")
+    for folder in (tmp_path, [str(tmp_path)], np.array([str(tmp_path)])):
+        page = explore(model, folder, tmp_path / "report.html", blocks=[0])
+        assert data_of(page)["images"] == ["cat.png", "dog.png"]
     page = explore(model, x, tmp_path / "report.html", blocks=[0])
     assert data_of(page)["images"] == ["0", "1"]
 

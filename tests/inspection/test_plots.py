@@ -225,6 +225,7 @@ def test_columns_of_maps_line_up():
     ("reading", "labels", "told"),
     [
         ("softmax", [0, 2], "cat (60%)\ntruth: cat"),
+        ("softmax", [[1], [2]], "cat (60%)\ntruth: dog"),
         ("sigmoid", [[1, 0, 0], [0, 0, 0]], "cat\ntruth: cat"),
         ("values", [[0.5, 0.25, 0], [0, 0, 0]], "0.6, 0.4, 0\ntruth: 0.5, 0.25, 0"),
     ],
@@ -283,8 +284,9 @@ def test_a_job_without_matplotlib_draws_nothing(tmp_path, monkeypatch):
 
 
 def test_a_single_sigmoid_names_its_classes():
-    arguments = np.zeros((2, 4, 4, 3), "uint8"), np.ones((2, 2, 2)), [1, 1], [[0.9], [0.2]]
+    arguments, scores = (np.zeros((2, 4, 4, 3), "uint8"), np.ones((2, 2, 2))), [[0.9], [0.2]]
     for names, told in ((["no", "yes"], "yes"), (["yes"], "yes"), (None, "1")):
-        figure = inspection.plot_predictions(*arguments, names, None, "sigmoid")
+        labels = [1, 1] if names else [[1], [1]]
+        figure = inspection.plot_predictions(*arguments, labels, scores, names, None, "sigmoid")
         assert figure.axes[0].get_title() == f"{told} (90%)\ntruth: {told}"
         assert figure.axes[2].get_title().splitlines()[0].endswith("(80%)")

@@ -275,3 +275,6 @@ def test_a_distiller_predicts_as_its_student_which_takes_names_of_the_teacher():
     model, x = distiller(student, named), np.zeros((2, 16, 16, 3), "uint8")
     assert student.class_names == named.class_names
     assert keras_vit.predict(model, x) == keras_vit.predict(student, x)
+    inside = tiny_vit(depth=1)
+    distiller(keras.Model(student.input, inside(student.input)), named)
+    assert (inside.reading, inside.class_names) == ("softmax", named.class_names)

@@ -6,9 +6,11 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from keras import layers
 
 from keras_vit import training
-from keras_vit.outputs import check_problem
+from keras_vit.models.trainer import record_reading
+from keras_vit.outputs import check_problem, reading_of
 from tests.support import tiny_vit, to_numpy
 
 
@@ -53,3 +55,49 @@ def test_a_loss_of_the_wrong_input_is_told_for_models_around_a_vit(end, from_log
             check_problem(model, None)
         assert len(told) == (words is not None)
         assert words is None or re.search(words, str(told[0].message))
+
+
+class Batches:
+    """What `training.fit` asks of data."""
+
+    steps_per_epoch, batch_size = 1, 2
+
+    def from_step(self, step):
+        return iter([(np.zeros((2, 16, 16, 3), "float32"), np.ones((2, 3), "float32"))] * 2)
+
+
+def test_networks_inside_a_model_keep_how_its_loss_read_them(tmp_path):
+    """Taken out of it, or opened without its loss, they would be read as a softmax."""
+    loss, x = keras.losses.BinaryCrossentropy(from_logits=True), keras.Input((16, 16, 3))
+    for around in (
+        lambda vit: vit,
+        lambda vit: keras.Model(x, vit(layers.RandomFlip()(x))),
+        lambda vit: keras.Model(vit.input, layers.Activation("sigmoid")(vit.output)),
+        lambda vit: keras.Sequential([x, keras.Model(x, vit(x)), layers.Identity()]),
+    ):
+        vit = tiny_vit()
+        model = around(vit)
+        model.compile("sgd", loss)
+        output = tmp_path / model.name
+        training.fit(model, Batches(), output, epochs=1, curves=False)
+        model.save(output / "m.keras")
+        opened = keras.saving.load_model(output / "m.keras", compile=False)
+        assert (vit.reading, reading_of(opened).name) == ("sigmoid", "sigmoid")
+    heads = {"one": tiny_vit(), "two": tiny_vit()}
+    model = keras.Model(x, {head: layers.Identity(name=head)(v(x)) for head, v in heads.items()})
+    model.compile("sgd", {"one": loss, "two": "mse"})
+    record_reading(model)
+    assert {head: v.reading for head, v in heads.items()} == {"one": "sigmoid", "two": "values"}
+
+
+def test_networks_that_do_not_make_the_outputs_keep_their_reading():
+    for classes in (0, 3):
+        vit = tiny_vit(num_classes=classes)
+        model = keras.Model(vit.input, layers.Dense(3)(vit.output))
+        model.compile("sgd", "mse")
+        record_reading(model)
+        assert vit.reading is None
+    features = keras.Model(vit.input, tiny_vit(num_classes=0)(vit.input))
+    features.compile("sgd", "cosine_similarity")
+    record_reading(features)
+    assert features.layers[-1].reading is None

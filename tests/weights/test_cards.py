@@ -80,7 +80,7 @@ def test_a_fresh_model_claims_nothing(model):
         "How it was trained is not recorded",
         "Unknown: no report",
         "3; their names are not recorded",
-        "keras.saving.load_model('model.keras')",
+        "keras.saving.load_model('model.keras', compile=False)",
         "This model: unknown",
     ):
         assert text in card.text
@@ -198,7 +198,7 @@ def test_each_head_has_its_outputs_figures_and_classes(tmp_path, as_list):
     assert str(keras_vit.model_card(model, report=saved, test_data="farm")) == str(card)
     layers = "`species`, `weight`, `marks`" if as_list else "`dense_4`, `dense_3`, `dense_1`"
     for text in (
-        "into logits of 3 classes for `species`, 1 values for `weight`, logits of 4 classes, each",
+        "into logits of 3 classes for `species`, 1 value for `weight`, logits of 4 classes, each",
         f"further layers with weights: {layers}",
         "Measured on 6 images of farm.",
         f"| species: top-1 accuracy | {100 * report['species'].top1:.2f} % |",
@@ -214,6 +214,30 @@ def test_each_head_has_its_outputs_figures_and_classes(tmp_path, as_list):
     code = code.replace("'model.keras'", repr(str(tmp_path / "model.keras")))
     exec(code.replace('["image.jpg"]', "PIXELS"), {"PIXELS": PIXELS}, opened)
     assert keras_vit.predict(opened["model"], PIXELS) == keras_vit.predict(model, PIXELS)
+
+
+@pytest.mark.parametrize(
+    ("count", "reading", "end", "told", "task"),
+    [
+        (3, None, "softmax", "probabilities of 3 classes, with", "image-classification"),
+        (3, None, "sigmoid", "probabilities of 3 classes, each by", "image-classification"),
+        (1, "sigmoid", None, "logits of 1 class, each by itself", "image-classification"),
+        (2, "values", None, "2 values, with", "image-feature-extraction"),
+        (1, None, None, "1 value, of which nothing tells how", "image-feature-extraction"),
+    ],
+)
+def test_outputs_are_told_as_they_are_read(count, reading, end, told, task):
+    model = tiny_vit(num_classes=count)
+    model.reading = reading
+    model = (
+        model if end is None else keras.Model(model.input, getattr(keras.ops, end)(model.output))
+    )
+    card = keras_vit.model_card(model)
+    assert f"into {told}" in card.text and card.data.pipeline_tag == task
+    assert ("is put into one of its classes" in card.text) == (end == "softmax")
+    is_read = reading is not None or end is not None
+    assert ("keras_vit.predict" in card.text) == is_read
+    assert ("## Classes" in card.text) == (task == "image-classification")
 
 
 def test_one_head_around_published_weights_is_no_longer_as_published(model, tmp_path, monkeypatch):
