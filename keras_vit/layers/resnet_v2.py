@@ -1,7 +1,7 @@
 """Root and unit of the ResNets of version 2 (He et al., 2016b), of which BiT is made.
 
-Norms come before convolutions, which pad explicitly. The classes are named as those of version 1,
-because Keras's files name the place of a layer's weights by its class.
+Norms come before convolutions, which pad explicitly. The classes have the names of version 1: in
+the files of BiT that users have, the path of a layer's weights begins with the name of its class.
 """
 
 import keras

@@ -65,7 +65,7 @@ class BiTVariant:
         return dataclasses.replace(self, **choices)
 
 
-# R50x2 and R152x1 are of the Vision Transformer's Table 6; the others are published.
+# R50x2 and R152x1 are in Table 6 of the Vision Transformer's paper, without published files.
 BIT_VARIANTS = {
     f"{name}x{width}": BiTVariant(blocks, float(width))
     for name, blocks, widths in (
@@ -76,7 +76,7 @@ BIT_VARIANTS = {
     )
     for width in widths
 }
-"""The `BiTVariant` of each published BiT, by its name, such as `"R50x1"`."""
+"""The `BiTVariant` of each BiT of the two papers, by its name, such as `"R50x1"`."""
 
 
 def get_bit_variant(variant=None, **choices):

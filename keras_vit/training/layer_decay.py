@@ -12,17 +12,17 @@ def layer_rates(
 ) -> tuple[float, ...]:
     """A tuple with the factor of the learning rate for each path, from the names of the layers.
 
-    The head and all that follows the blocks, such as a decoder, have the factor 1, as the biases of
-    relative positions that all blocks share; the last block has `layer_decay`, the one before it
-    `layer_decay`², and so on down to the embedding, with the stem of a hybrid and a norm before the
-    blocks.
+    The head has the factor 1, and so have all layers after the blocks, such as a decoder, and the
+    biases of relative positions that all blocks share. The last block has `layer_decay`, the one
+    before it `layer_decay`², and so on down to the embedding, which includes the stem of a hybrid
+    and a norm before the blocks.
 
     Args:
         paths: paths of variables, such as `"block_3/attention/query/kernel"`; names of models
             around them do not matter.
         layer_decay: in (0, 1], or `None` for factors of 1.
         num_blocks: depth of the network; layers of any other name, as a user's model has them
-            around it, then have the factor 1. `None` counts the blocks, and takes no other names.
+            around it, then have the factor 1. `None` counts the blocks, and refuses other names.
 
     Raises:
         ValueError: `layer_decay` is out of range, no variable belongs to a block, or a layer has
