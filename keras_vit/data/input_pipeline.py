@@ -145,7 +145,7 @@ class Pipeline(KerasBatches):
     The batch of a step is a function of (seed, step), whatever threads and processes read it and
     wherever a run was interrupted. Steps are counted from epoch 0 on, over all epochs. Iterating
     gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of Keras shows
-    the next one, whose batches Keras puts in another order unless `shuffle=False`.
+    the next one, in its order for models of this library; `fit` of others needs `shuffle=False`.
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing

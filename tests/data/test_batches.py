@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from keras_vit.data import batches, pipeline
+from keras_vit.models.trainer import Trainer
 from tests.data.pipeline_cases import assert_same, class_folders, numbered, numbers, recipe
 from tests.support import ROOT, refuses, to_numpy
 
@@ -27,9 +28,13 @@ class MeanPixel(keras.layers.Layer):
         return keras.ops.mean(images, axis=(1, 2, 3))[:, None] * self.weight
 
 
-def trained(data, **options):
+class ModelOfImages(Trainer, keras.Sequential):
+    pass
+
+
+def trained(data, made, *options):
     """The mean pixel of each batch of `fit`: the gradient of the only weight."""
-    model = keras.Sequential([keras.Input((4, 4, 3)), MeanPixel()])
+    model = made([keras.Input((4, 4, 3)), MeanPixel()])
     model.compile(
         keras.optimizers.SGD(1.0), loss=lambda y, out: -keras.ops.mean(out), jit_compile=False
     )
@@ -39,7 +44,7 @@ def trained(data, **options):
         def on_train_batch_end(self, batch, logs=None):
             history.append(float(to_numpy(self.model.trainable_variables[0].value)[0]))
 
-    model.fit(data, verbose=0, callbacks=[Recorder()], **options)
+    model.fit(data, None, None, 3, 0, [Recorder()], *options)
     return np.diff(history)
 
 
@@ -47,15 +52,27 @@ def means(batches):
     return np.array([images.mean() for images, _ in batches])
 
 
-def test_fit_shows_an_epoch_of_batches_in_each_epoch():
+@pytest.mark.parametrize("shuffle", [None, False, True])
+@pytest.mark.parametrize("made", [keras.Sequential, ModelOfImages])
+def test_fit_shows_an_epoch_of_batches_in_each_epoch(made, shuffle):
     """Which one it begins with depends on whether Keras builds the model from a first batch."""
     train = pipeline(numbered(43), recipe(BATCH))
-    found = trained(train, epochs=3, shuffle=False)
-    starts = [np.abs(found - means(train.from_step(5 * e, 15))).max() for e in (0, 1)]
-    assert min(starts) < 1e-5
-    shuffled = np.sort(trained(train, epochs=1))  # Keras's default: the batches in another order
-    epochs = [np.sort(means(train.from_step(5 * e, 5))) for e in range(8)]
-    assert min(np.abs(shuffled - epoch).max() for epoch in epochs) < 1e-5
+    found = trained(train, made, *(() if shuffle is None else (0.0, None, shuffle))).reshape(3, 5)
+    epochs = means(train.from_step(0, 20)).reshape(4, 5)
+    assert np.abs(epochs[0] - epochs[1]).max() > 1e-3  # each has an order of its own
+    sets = [np.sort(found) - np.sort(epochs[first : first + 3]) for first in (0, 1)]
+    first = np.argmin(np.abs(sets).max((1, 2)))
+    assert np.abs(sets[first]).max() < 1e-5
+    in_order = np.abs(found - epochs[first : first + 3]).max() < 1e-5
+    shuffled_by_default = made is keras.Sequential  # whereas a model of images reads ahead
+    assert in_order != (shuffled_by_default if shuffle is None else shuffle)
+
+
+def test_images_that_come_in_order_are_shuffled_by_keras():
+    test = pipeline(numbered(40), recipe(BATCH), "test")
+    with pytest.warns(UserWarning, match="training=True"):
+        found = trained(test, ModelOfImages)
+    assert np.abs(found.reshape(3, 5) - means(test)).max() > 1e-3
 
 
 def test_evaluate_and_predict_see_everything_once():
