@@ -105,7 +105,7 @@ class KerasBatches(keras.utils.PyDataset):
             batches = dataset.map(self._normalized).to_iter_dataset(options)
         with contextlib.closing(iter(batches)) as iterator:
             yield from map(self._for_keras, iterator)
-        # A process may have no row of the last batch.
+        # A process may have no image of the last batch.
         yield from map(self._for_keras, [self._empty_batch] * (len(self) - len(dataset)))
 
     def _normalized(self, batch):

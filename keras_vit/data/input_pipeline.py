@@ -198,8 +198,15 @@ class Pipeline(KerasBatches):
         self._reader = Reader(source, self.rows, transform, channels, self.label_rows, training)
         self._unreadable = Unreadable(source, self.num_examples)
         self._recipe = recipe
+        if training and batch_size > self.num_examples:
+            raise ValueError(
+                "A batch for training must not be larger than the split. Received: batch_size="
+                f"{batch_size}, and {self.num_examples} examples in {split!r} of {self.name}; give "
+                "a smaller batch_size."
+            )
         if training:
-            self._check_training()
+            batch_shape = batch_size, *self.image_shape
+            keras_layers.check(recipe.augment_layers, batch_shape, self.label_rows.width)
         epoch = self.num_examples / batch_size
         super().__init__(
             self._batches(process=0, processes=1),
@@ -220,17 +227,6 @@ class Pipeline(KerasBatches):
             ValueError: images with other labels than one class of several, or a class without any.
         """
         return balanced_class_weights(self.source, self.rows)
-
-    def _check_training(self):
-        """Raises a ValueError where a batch, or a layer that augments batches, does not fit."""
-        if self.batch_size > self.num_examples:
-            raise ValueError(
-                "A batch for training must not be larger than the split. Received: batch_size="
-                f"{self.batch_size}, and {self.num_examples} examples in {self.split!r} of "
-                f"{self.name}; give a smaller batch_size."
-            )
-        batch_shape = self.batch_size, *self.image_shape
-        keras_layers.check(self._recipe.augment_layers, batch_shape, self.label_rows.width)
 
     def _batches(self, **part):
         """The batches by step, or a process's part of each: a `grain.MapDataset`."""

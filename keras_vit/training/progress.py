@@ -71,12 +71,10 @@ class Progress:
 
     @property
     def updates(self):
-        """Updates that are done."""
         return self.batch // self.accumulate
 
     @property
     def total_updates(self):
-        """Updates of the whole run."""
         return self.total // self.accumulate
 
     @property

@@ -65,25 +65,6 @@ def test_training_resizes_with_the_library_of_the_weights():
     np.testing.assert_array_equal(apply(transform, image, rng(0)), np.asarray(picture))
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"mean": (0.5, 0.5, 0.5)}, "mean must be given with std"),
-        ({"mean": (0,), "std": (0,)}, "std"),
-        ({"mean": (0, 0), "std": (1,)}, "one number per channel"),
-        ({"mean": 0.5, "std": 0.5}, "tuple"),
-        ({"mean": (0,), "std": (1,), "value_range": (0, 1)}, "value_range must be left out"),
-        ({"library": "opencv"}, "library"),
-        ({"library": "pillow", "interpolation": "area"}, "TensorFlow's"),
-        ({"crop_fraction": 0.9}, "crop_fraction"),
-        ({"crop": "squash_center", "crop_fraction": 0.9, "resize_small": 9}, "crop_fraction"),
-        ({"crop": "squash_center", "crop_fraction": 1.5}, "crop_fraction"),
-    ],
-)
-def test_what_contradicts_itself(options, expected):
-    refuses(expected, Transform, 8, **options)
-
-
 DINO = WANTED[5]
 
 

@@ -177,12 +177,9 @@ PIXELS = np.zeros((3, 4, 4, 3), np.uint8)
         (5, r"Arrays come as \(images, labels\)"),
         (PIXELS, r"Arrays come as \(images, labels\)"),
         ((PIXELS, np.zeros(2)), "one label for each image. Received: 2 labels"),
-        ((PIXELS, np.array(["a"] * 3)), "one class number per image.*dtype <U1"),
-        ((PIXELS, np.array([0, 1, 10**9])), "0..99999.*1000000000 .*numpy.unique"),
-        ((PIXELS[:0], np.zeros(0, int)), "none of them may be 0"),
         ((PIXELS[..., :2], np.zeros(3, int)), r"channels=2; expected one of \(1, 3\)"),
     ],
-    ids=range(11),
+    ids=range(8),
 )
 def test_unknown_sources(source, message):
     refuses(message, pipeline, source, recipe())
