@@ -113,9 +113,9 @@ def problem_of(labels, problem=None):
     if problem is not None:
         check_choice("problem", problem, PROBLEMS)
         return problem
-    for rows in map(np.asarray, labels):
-        is_table = rows.ndim == 2 and rows.shape[1] > 1 and rows.dtype.kind in "biuf"
-        if is_table and np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) != 1).any():
+    for part in map(np.asarray, labels):
+        is_table = part.ndim == 2 and part.shape[1] > 1 and part.dtype.kind in "biuf"
+        if is_table and np.isin(part, (0, 1)).all() and (part.sum(axis=1) != 1).any():
             return "multi_label"
     return "single_label"
 
@@ -146,7 +146,6 @@ def split_dataset(name, images, labels, class_names, test_fraction, seed, proble
 
 
 def load_digits(test_fraction, seed):
-    """The `ImageDataset` of scikit-learn's digits."""
     with needs_extra("data", "'digits' comes with scikit-learn"):
         from sklearn import datasets
     digits = datasets.load_digits()
@@ -157,7 +156,6 @@ def load_digits(test_fraction, seed):
 
 
 def load_npz(path, test_fraction, seed, problem=None):
-    """The `ImageDataset` of an archive of arrays."""
     arrays = _read_npz(path)
     keys = next((keys for keys in _NPZ_KEYS if set(keys) <= set(arrays)), None)
     if keys is None:

@@ -108,11 +108,11 @@ def random_erasing(
     for _ in range(10):
         area = rng.uniform(min_area, max_area) * width * height
         aspect = math.exp(rng.uniform(*np.log([min_aspect, largest])))
-        rows, columns = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if 0 < rows < height and 0 < columns < width:
-            top, left = rng.integers(height - rows + 1), rng.integers(width - columns + 1)
+        tall, wide = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < tall < height and 0 < wide < width:
+            top, left = rng.integers(height - tall + 1), rng.integers(width - wide + 1)
             pixels = np.array(image)
-            box = pixels[top : top + rows, left : left + columns]
+            box = pixels[top : top + tall, left : left + wide]
             box[...] = rng.integers(256, size=box.shape) if fill == "random" else fill
             return Image.fromarray(pixels)
     return image
@@ -147,7 +147,6 @@ def contrast(image, level, rng):
 
 
 def solarize_add(image, level, rng):
-    """Brightens the dark half."""
     table = [min(value + int(level * 110), 255) if value < 128 else value for value in range(256)]
     return image.point(table * len(image.getbands()))
 

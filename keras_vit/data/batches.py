@@ -17,28 +17,30 @@ from keras_vit.workarounds import report_ended_workers
 class KerasBatches(keras.utils.PyDataset):
     """What `fit`, `evaluate` and `predict` of Keras call: batches by number, epoch after epoch.
 
-    A subclass has `training`, `batch_size`, `steps_per_epoch` and, by step, `_dataset`: a
-    `grain.MapDataset` of batches (uint8 images, ...). `_for_keras` makes of one of them, after its
-    images are normalised, what Keras takes. `_empty_batch` has no image.
+    A subclass has `training` and `batch_size`, and makes of each batch, whose images are then
+    normalised, what Keras takes: `_for_keras`.
 
     Args:
+        dataset: the batches by step, a `grain.MapDataset` of (uint8 images, ...).
+        empty_batch: one without images, for a process that has none of the last batch.
+        steps_per_epoch: batches of an epoch.
         scale: (mean, std) of `normalized`, for the images.
         threads: batches to read at a time, in this process or each of `processes` others.
     """
 
-    start, passes = 0, 0  # the first step, and the epochs that Keras has been through
-    _steps = None  # batches of this object, unless they are those of an epoch
-
-    def __init__(self, scale, threads, processes):
+    def __init__(self, dataset, empty_batch, *, steps_per_epoch, scale, threads, processes):
         super().__init__()
-        self._scale, self._threads, self._processes = scale, threads, processes
+        self._dataset, self._empty_batch, self._scale = dataset, empty_batch, scale
+        self._threads, self._processes = threads, processes
+        self.steps_per_epoch = self._steps = steps_per_epoch  # `_steps` are those of this object
+        self.start, self.passes = 0, 0  # the first step, and the epochs that Keras has been through
         self._following = {}  # {step: the batches from it on} for the step after the last call's
 
     def __getstate__(self):
         return {**vars(self), "_following": {}}  # a copy reads for itself
 
     def __len__(self):
-        return self.steps_per_epoch if self._steps is None else self._steps
+        return self._steps
 
     def from_step(self, step: int, steps: int | None = None) -> Self:
         """The same batches from a step on, as if those before it had been seen.
@@ -103,7 +105,7 @@ class KerasBatches(keras.utils.PyDataset):
             batches = dataset.map(self._normalized).to_iter_dataset(options)
         with contextlib.closing(iter(batches)) as iterator:
             yield from map(self._for_keras, iterator)
-        # A process may have no row of the last batch.
+        # A process may have no image of the last batch.
         yield from map(self._for_keras, [self._empty_batch] * (len(self) - len(dataset)))
 
     def _normalized(self, batch):
@@ -111,9 +113,8 @@ class KerasBatches(keras.utils.PyDataset):
         return normalized(images, *self._scale), *rest
 
 
-def part_of_process(batch, share):
-    """What one process, of `share` (process, processes), gets of a batch of all processes."""
-    process, processes = share
+def part_of_process(batch, process, processes):
+    """What one process gets of a batch of all processes."""
     start, end = (len(batch) * number // processes for number in (process, process + 1))
     return batch[start:end]
 

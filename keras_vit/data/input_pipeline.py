@@ -26,10 +26,10 @@ from keras_vit.data.sources import starts_training
 from keras_vit.models.backbone import image_shape_of
 
 
-def training_batches(reader, recipe, *, batch_size, seed, share):
+def training_batches(reader, recipe, *, batch_size, seed, process, processes):
     """The batches to train on, by step and without end: a `grain.MapDataset`.
 
-    A batch is (images, label rows, notes), see `Reader`; its images are normalised at the very end,
+    A batch is (images, labels, notes), see `Reader`; its images are normalised at the very end,
     by `KerasBatches`. Grain seeds each random step by its place in this chain: with one step more
     or fewer, runs begun before would get others.
 
@@ -38,35 +38,36 @@ def training_batches(reader, recipe, *, batch_size, seed, share):
         recipe: its `augment_layers`, `mixup` and `cutmix` are for whole batches.
         batch_size: examples per batch, of all processes together.
         seed: decides all that is random.
-        share: (process, processes): the process that gets its part of each batch.
+        process, processes: which of how many processes gets its images of each batch.
     """
     layers, mixup, cutmix = recipe.augment_layers, recipe.mixup, recipe.cutmix
     is_mixed = bool(layers or mixup or cutmix)
-    part, parts = (0, 1) if is_mixed else share  # a process reads all of a batch that is mixed
+    # Each process reads only its images of a batch, but all of one that is mixed.
+    number, count = (0, 1) if is_mixed else (process, processes)
 
     dataset = import_grain().MapDataset.source(reader.rows).seed(seed)
     dataset = dataset.shuffle()  # anew in each epoch
     dataset = dataset.random_map(reader)  # reads and transforms an image
     dataset = dataset[: len(reader.rows) // batch_size * batch_size]  # full batches only
-    dataset = dataset.batch(batch_size // parts, batch_fn=list)[part::parts]
+    dataset = dataset.batch(batch_size // count, batch_fn=list)[number::count]
     dataset = dataset.map(reader.collate)
     if layers:
         dataset = dataset.random_map(functools.partial(keras_layers.augment, configs=layers))
     if mixup or cutmix:
         dataset = dataset.random_map(functools.partial(mix, mixup_alpha=mixup, cutmix_alpha=cutmix))
     if is_mixed:
-        cut = functools.partial(part_of_process, share=share)
+        cut = functools.partial(part_of_process, process=process, processes=processes)
         dataset = dataset.map(lambda batch: (cut(batch[0]), cut(batch[1]), batch[2]))
     return dataset.repeat()
 
 
-def evaluation_batches(reader, *, batch_size, seed, share):
+def evaluation_batches(reader, *, batch_size, seed, process, processes):
     """The batches to evaluate on, in order, by step: a `grain.MapDataset` of one pass."""
     batches = np.split(reader.rows, range(batch_size, len(reader.rows), batch_size))
-    rows = np.concatenate([part_of_process(batch, share) for batch in batches])
+    rows = np.concatenate([part_of_process(batch, process, processes) for batch in batches])
     dataset = import_grain().MapDataset.source(rows).seed(seed)
     dataset = dataset.random_map(reader)
-    return dataset.batch(batch_size // share[1], batch_fn=reader.collate)
+    return dataset.batch(batch_size // processes, batch_fn=reader.collate)
 
 
 def pipeline(
@@ -145,7 +146,7 @@ class Pipeline(KerasBatches):
     The batch of a step is a function of (seed, step), whatever threads and processes read it and
     wherever a run was interrupted. Steps are counted from epoch 0 on, over all epochs. Iterating
     gives one epoch and reads ahead. `model.fit` takes the object as well: each epoch of Keras shows
-    the next one, whose batches Keras puts in another order unless `shuffle=False`.
+    the next one, in its order for models of this library; `fit` of others needs `shuffle=False`.
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
@@ -165,6 +166,7 @@ class Pipeline(KerasBatches):
         label_rows: what makes labels for Keras, a `keras_vit.data.label_rows.LabelRows`.
         preprocessing: that of the recipe's evaluation; a model trained with the pipeline keeps it.
         image_shape: (height, width, channels).
+        steps_per_epoch: how many batches an epoch has, full ones in training.
         start: the step at which this object begins.
     """
 
@@ -186,8 +188,6 @@ class Pipeline(KerasBatches):
         self.preprocessing = recipe.eval.preprocessing
         if {len(self.preprocessing.mean), channels} == {1, 3}:
             self.preprocessing = self.preprocessing.for_channels(channels)
-        super().__init__(per_channel(self.preprocessing, channels), threads, workers)
-
         self.source, self.split, self.rows = source, split, source.rows(split)
         self.name, self.problem, self.class_names = source.name, source.problem, source.class_names
         self.num_classes, self.num_examples = source.num_classes, len(self.rows)
@@ -196,12 +196,26 @@ class Pipeline(KerasBatches):
 
         self.label_rows = LabelRows(source, one_hot=training, weighted=bool(self.missing))
         self._reader = Reader(source, self.rows, transform, channels, self.label_rows, training)
-        self._empty_batch = self._reader.collate([])
         self._unreadable = Unreadable(source, self.num_examples)
         self._recipe = recipe
+        if training and batch_size > self.num_examples:
+            raise ValueError(
+                "A batch for training must not be larger than the split. Received: batch_size="
+                f"{batch_size}, and {self.num_examples} examples in {split!r} of {self.name}; give "
+                "a smaller batch_size."
+            )
         if training:
-            self._check_training()
-        self._dataset = self._batches(share=(0, 1))
+            batch_shape = batch_size, *self.image_shape
+            keras_layers.check(recipe.augment_layers, batch_shape, self.label_rows.width)
+        epoch = self.num_examples / batch_size
+        super().__init__(
+            self._batches(process=0, processes=1),
+            empty_batch=self._reader.collate([]),
+            steps_per_epoch=math.floor(epoch) if training else math.ceil(epoch),
+            scale=per_channel(self.preprocessing, channels),
+            threads=threads,
+            processes=workers,
+        )
 
     def balanced_class_weights(self) -> tuple[float, ...] | dict[str, tuple[float, ...]]:
         """A weight for each class, so that all count alike in a loss; of heads {head: weights}.
@@ -214,29 +228,12 @@ class Pipeline(KerasBatches):
         """
         return balanced_class_weights(self.source, self.rows)
 
-    def _check_training(self):
-        """Raises a ValueError where a batch, or a layer that augments batches, does not fit."""
-        if self.batch_size > self.num_examples:
-            raise ValueError(
-                "A batch for training must not be larger than the split. Received: batch_size="
-                f"{self.batch_size}, and {self.num_examples} examples in {self.split!r} of "
-                f"{self.name}; give a smaller batch_size."
-            )
-        batch_shape = self.batch_size, *self.image_shape
-        keras_layers.check(self._recipe.augment_layers, batch_shape, self.label_rows.width)
-
-    def _batches(self, share):
-        """The batches by step, or the `share` of a process in each: a `grain.MapDataset`."""
-        options = {"batch_size": self.batch_size, "seed": self.seed, "share": share}
+    def _batches(self, **part):
+        """The batches by step, or a process's part of each: a `grain.MapDataset`."""
+        options = {"batch_size": self.batch_size, "seed": self.seed, **part}
         if self.training:
             return training_batches(self._reader, self._recipe, **options)
         return evaluation_batches(self._reader, **options)
-
-    @property
-    def steps_per_epoch(self):
-        """How many batches an epoch has, full ones in training."""
-        epoch = self.num_examples / self.batch_size
-        return math.floor(epoch) if self.training else math.ceil(epoch)
 
     @property
     def skipped(self):
@@ -263,7 +260,7 @@ class Pipeline(KerasBatches):
         return source.parts == compared.parts and bool(np.isin(self.rows, other.rows).any())
 
     def shard(self, process: int, processes: int) -> "Pipeline":
-        """A `Pipeline` of one process's rows of every batch; of the last one they may be none.
+        """A `Pipeline` of one process's images of every batch; of the last one they may be none.
 
         `process` counts from 0, and `batch_size` must be a multiple of `processes`. Only these
         images are read, unless images are mixed.
@@ -275,13 +272,13 @@ class Pipeline(KerasBatches):
                 f"Received: {process=}, {processes=}, batch_size={self.batch_size}"
             )
         other = copy.copy(self)
-        other._dataset = self._batches(share=(process, processes))
+        other._dataset = self._batches(process=process, processes=processes)
         return other
 
     def _for_keras(self, batch):
-        images, rows, notes = batch
+        images, labels, notes = batch
         self._unreadable.add(notes)
-        return images, *self.label_rows.labels(rows)
+        return images, *self.label_rows.labels(labels)
 
     def get_state(self):
         """What a run remembers: (row, reason) of each example that could not be read."""

@@ -270,7 +270,7 @@ def _in_memory(source, size, channels, skip_corrupt):
             f"{', '.join(map(repr, gone or [test]))}; repair the images or remove the class folder"
         )
     if isinstance(source.problem, Mapping):
-        labels = [{h: [row[h] for row in rows] for h in source.problem} for rows in labels]
+        labels = [{h: [each[h] for each in part] for h in source.problem} for part in labels]
     parts = images[:first], labels[0], images[first : first + second], labels[1]
     left_out = tuple(sorted(reasons)), tuple(source.left_out)
     return ImageDataset(source.name, *parts, source.class_names, *left_out, source.problem)

@@ -16,14 +16,15 @@ MOST_UNREADABLE = 0.25  # of the examples
 
 @dataclasses.dataclass(eq=False)
 class Reader:
-    """(row, rng) -> (pixels, label row, notes): reads an example and transforms it.
+    """(row, rng) -> (pixels, labels, notes): reads the example of a row and transforms it.
 
-    In training the next readable example of the split replaces one that cannot be read; otherwise
-    the pixels are None. Notes are (row, reason) of those that cannot. `collate` makes a batch.
+    Labels are numbers, see `LabelRows`. In training the next readable example of the split replaces
+    one that cannot be read; otherwise the pixels are None. Notes are (row, reason) of those that
+    cannot. `collate` makes a batch.
     """
 
     source: Source
-    rows: np.ndarray  # of the split
+    rows: np.ndarray  # numbers of the examples of the split
     transform: Transform
     channels: int
     label_rows: LabelRows
@@ -54,14 +55,14 @@ class Reader:
             yield from self.rows.take(tried, mode="wrap")
 
     def collate(self, examples):
-        """The batch (images, label rows, notes), without the examples that could not be read."""
+        """The batch (images, labels, notes), without the examples that could not be read."""
         notes = [note for _, _, notes in examples for note in notes]
         read = [(pixels, label) for pixels, label, _ in examples if pixels is not None]
         if read:
             return *map(np.stack, zip(*read)), notes
         shape = (0, *self.transform.image_size, self.channels)
-        rows = np.zeros((0, self.label_rows.width), np.float32)
-        return np.zeros(shape, np.float32), rows, notes
+        labels = np.zeros((0, self.label_rows.width), np.float32)
+        return np.zeros(shape, np.float32), labels, notes
 
 
 class Unreadable(dict):

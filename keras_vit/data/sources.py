@@ -100,7 +100,6 @@ class Source:
         raise NotImplementedError
 
     def label(self, row):
-        """The label alone."""
         return self[row][1]
 
     def identity(self, row):

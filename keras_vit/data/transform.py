@@ -86,6 +86,10 @@ class Transform:
         value_range: what 0 and 255 become in a batch; or
         mean, std: a number per channel, for x in [0, 1], which becomes (x - mean) / std.
 
+    Attributes:
+        preprocessing: the `keras_vit.Preprocessing` of such images without chance; of a random
+            crop, of the whole image.
+
     Raises:
         ValueError: a value out of its range, or two fields that say the same.
     """
@@ -117,7 +121,7 @@ class Transform:
         object.__setattr__(self, "augment", augment)
         object.__setattr__(self, "image_size", pair(self.image_size, "image_size"))
         self._check()
-        _ = self.preprocessing  # which checks interpolation, library, mean and std
+        object.__setattr__(self, "preprocessing", self._preprocessing())
 
     def _check(self):
         check_choice("crop", self.crop, (*CROPS, *RESIZES))
@@ -174,9 +178,8 @@ class Transform:
         """Whether two applications may differ."""
         return self.crop in CROPS or self.flip or bool(self.steps)
 
-    @functools.cached_property
-    def preprocessing(self):
-        """The `Preprocessing` of such images without chance; of a random crop, the whole image."""
+    def _preprocessing(self):
+        """The `preprocessing`, which checks interpolation, library, mean and std."""
         black, white = self.value_range
         mean, std = self.mean, self.std
         if mean is None:
@@ -199,7 +202,7 @@ class Transform:
             fraction = math.nextafter(fraction, 0)
         return fraction
 
-    def like(self, preprocessing, crop=True):
+    def with_preprocessing(self, preprocessing, crop=True):
         """The transform whose images are normalised and resized as a `Preprocessing` says.
 
         With `crop` they are cropped so, too, which leaves nothing of the crop to chance.

@@ -102,9 +102,15 @@ class Trainer:
     Each call looks at its first images, and warns if their values are not as `preprocessing` has
     them: at arrays before anything runs, at other data as the first batch passes. The labels of
     that batch, or of the whole arrays, must be among the model's classes.
+
+    `fit` takes the batches of a pipeline for training, whose images are shuffled, in their order,
+    so that they are read ahead; `shuffle=True` lets Keras put them in another one.
     """
 
     def fit(self, x=None, y=None, *args, **kwargs):
+        if hasattr(x, "from_step") and getattr(x, "training", False):
+            given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
+            kwargs |= {} if "shuffle" in given else {"shuffle": False}
         check_problem(self, getattr(x, "problem", None))
         check_classes(self, x, kwargs.get("validation_data"))
         warn_of_parts(x, kwargs.get("validation_data"))

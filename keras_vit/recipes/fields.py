@@ -243,8 +243,9 @@ def for_weights(recipe: Recipe, model: Any) -> Recipe:
     shapes = [tuple(x.shape[1:3]) for x in getattr(model, "inputs", None) or ()]
     if len(shapes) == 1 and None not in shapes[0] and shapes[0] != recipe.image_size:
         recipe = recipe.replace(image_size=shapes[0])
-    train = recipe.train.like(preprocessing, crop=recipe.train.crop in RESIZES)
-    return dataclasses.replace(recipe, train=train, eval=recipe.eval.like(preprocessing))
+    train = recipe.train.with_preprocessing(preprocessing, crop=recipe.train.crop in RESIZES)
+    evaluation = recipe.eval.with_preprocessing(preprocessing)
+    return dataclasses.replace(recipe, train=train, eval=evaluation)
 
 
 def settings(recipe: Recipe) -> list[tuple[str, str]]:

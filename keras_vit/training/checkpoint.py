@@ -157,9 +157,6 @@ class Checkpoints:
         if writes:  # what runs have left that were killed while they wrote
             for drafts in folder.glob(".step-*.npz.????????"):
                 shutil.rmtree(drafts)
-            for partial in folder.glob("step-*.npz.*"):  # of a file that an older version wrote
-                if not partial.is_dir():
-                    partial.unlink()
         for path in self.paths():
             output_place(path)  # reading a pipe would never end; a folder cannot be replaced
 

@@ -26,6 +26,18 @@ def batches(model, data, start, stop):
             )
 
 
+def for_keras(batches, example, devices, again):
+    """The batches of an epoch in the form that `model.fit` takes; `example` is such a batch.
+
+    TensorFlow on several devices reads a batch to see its shape, and then begins `again()`.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return (batch for batch in batches)  # Keras takes generators, and no other iterators
+    from keras_vit.distribution.tensorflow import dataset_of
+
+    return dataset_of(again if devices.replicas > 1 else lambda: batches, example, devices)
+
+
 def check_labels(model, batch):
     """Checks that a model has a class for each label, of each head.
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 
 _SAVED = ("batch", "seed", "rows", "epoch_logs", "finished")  # in a checkpoint
 
@@ -34,12 +35,20 @@ class Progress:
         """The progress that the `meta` of a checkpoint has kept."""
         return dataclasses.replace(self, **{name: meta[name] for name in _SAVED if name in meta})
 
-    def seed_noise(self):
+    def draw_seed(self):
         """Draws the `seed` of a run that begins, on PyTorch."""
         if self.seed is None and keras.backend.backend() == "torch":
             import torch
 
             self.seed = int(torch.randint(2**31, ()))
+
+    def seed_batch(self, process):
+        """Seeds the next batch in a process on PyTorch, whose layers share one generator."""
+        if keras.backend.backend() == "torch":
+            import torch
+
+            seeds = np.random.SeedSequence((self.seed, self.batch, process))
+            torch.manual_seed(int(seeds.generate_state(1)[0]))
 
     def to_meta(self):
         """What a checkpoint keeps, a dict for JSON."""
@@ -62,12 +71,10 @@ class Progress:
 
     @property
     def updates(self):
-        """Updates that are done."""
         return self.batch // self.accumulate
 
     @property
     def total_updates(self):
-        """Updates of the whole run."""
         return self.total // self.accumulate
 
     @property

@@ -35,8 +35,7 @@ class Run:
 
     A checkpoint holds the variables of the compiled model (`checkpoint.state_variables`), the
     `Progress`, and what data and callbacks remember. Nothing but this class changes the
-    `Progress`. `total` is the number of batches of the whole run; the other arguments are those
-    of `fit`.
+    `Progress`. `total` counts the batches of the whole run; other arguments are those of `fit`.
     """
 
     model: keras.Model
@@ -59,14 +58,12 @@ class Run:
         self.batch_size = getattr(self.data, "batch_size", None)
         accumulate = checkpoint.inner_optimizer(self.model).gradient_accumulation_steps or 1
         self.progress = Progress(self.total, self.data.steps_per_epoch, accumulate)
-        folder = self.output / "checkpoints"
-        self.checkpoints = checkpoint.Checkpoints(folder, self.keep, self.devices.writes)
-        terminal = self.devices.writes and sys.stdout is not None and sys.stdout.isatty()
-        self.log = RunLog(self, shown=not terminal)
+        folder, writes = self.output / "checkpoints", self.devices.writes
+        self.checkpoints = checkpoint.Checkpoints(folder, self.keep, writes)
+        self.terminal = writes and sys.stdout is not None and sys.stdout.isatty()
+        self.log = RunLog(self, shown=not self.terminal)
         # The best weights come last: others may change the weights at the end, too.
         self.callbacks.sort(key=lambda callback: isinstance(callback, BestWeights))
-        callbacks = [*self.devices.callbacks(), *self.callbacks, self.log]
-        self.events = Events(self, callbacks, bar=terminal)
         self.remembering = [each for each in self.callbacks if hasattr(each, "get_state")]
         self.reading = [x for x in (self.data, self.validation) if hasattr(x, "get_state")]
         self.metrics_to_restore = []  # (variable, value), of an epoch that was stopped
@@ -77,6 +74,7 @@ class Run:
         progress = self.progress
         if progress.ended:
             return progress.history()
+        self.events = Events(self.all_callbacks(), self.model, progress)
         with clean_end(self.devices), self.signals:
             self.events.begin_training()
             for callback, memory in zip(self.remembering, memories):
@@ -97,24 +95,12 @@ class Run:
         epoch, count = self.progress.next_epoch
         options = {"initial_epoch": epoch, "epochs": epoch + 1, "steps_per_epoch": count}
         options |= {"callbacks": self.events, "shuffle": False, "verbose": 0}
-        self.model.fit(self.next_batches(count), **options)
+        place = self.progress.batch, self.progress.batch + count
+        again = functools.partial(feed.batches, self.model, self.local_data, *place)
+        batches = itertools.islice(self.batches, count)
+        self.model.fit(feed.for_keras(batches, self.example, self.devices, again), **options)
         self.progress.epoch_logs = self.events.epoch_logs
         self.progress.finished = self.is_over()
-
-    def next_batches(self, count):
-        """The next `count` batches, in the form that `model.fit` takes."""
-        if keras.backend.backend() != "tensorflow":
-            # Keras takes generators, and no other iterators.
-            return (batch for batch in itertools.islice(self.batches, count))
-        from keras_vit.distribution.tensorflow import dataset_of
-
-        read = functools.partial(itertools.islice, self.batches, count)
-        if self.devices.replicas > 1:
-            # On several devices TensorFlow reads a batch to see its shape, and then begins again.
-            start = self.progress.batch
-            place = {"start": start, "stop": start + count}
-            read = functools.partial(feed.batches, self.model, self.local_data, **place)
-        return dataset_of(read, self.example, self.devices)
 
     def is_over(self):
         """Whether all batches are done, or a callback has ended the training."""
@@ -146,20 +132,42 @@ class Run:
             self.stop()
         return {f"val_{name}": float(value) for name, value in logs.items()}
 
-    # ---- what `Events` reports, from within `fit`
+    # ---- what happens around each update
 
-    def restore_metrics(self):
+    def all_callbacks(self):
+        """The callbacks in the order in which Keras calls them."""
+        first = keras.callbacks.LambdaCallback(
+            on_epoch_begin=self.restore_metrics,
+            on_train_batch_begin=lambda batch, logs: self.progress.seed_batch(self.devices.process),
+            on_train_batch_end=self.count_batch,
+        )
+        last = keras.callbacks.LambdaCallback(
+            on_train_batch_end=self.save_in_epoch, on_test_batch_end=self.stop_validation
+        )
+        bar = [keras.callbacks.ProgbarLogger()] if self.terminal else []
+        return [first, *self.devices.callbacks(), *self.callbacks, self.log, *bar, last]
+
+    def restore_metrics(self, epoch, logs=None):
         """Assigns the metrics of an epoch that was stopped, which `fit` has just reset."""
         for variable, value in self.metrics_to_restore:
             variable.assign(value)
         self.metrics_to_restore = []
 
     def count_batch(self, batch, logs):
-        """Notes that the batches up to `batch` are done, if their losses are finite."""
-        self.progress.batch = batch
+        """Notes that the batches up to one of the epoch are done, if their losses are finite."""
+        epoch, _ = self.progress.next_epoch
+        self.progress.batch = epoch * self.progress.per_epoch + batch + 1
         for name, value in logs.items():
             if name.endswith("loss") and not math.isfinite(value):
                 raise diverged(self, f"{name} is {value}")
+
+    def save_in_epoch(self, batch, logs=None):
+        if not self.progress.ends_epoch:  # otherwise it is saved after the validation
+            self.save_or_stop()
+
+    def stop_validation(self, batch, logs=None):
+        if self.signals.asked and self.devices.processes == 1:
+            self.model.stop_evaluating = True
 
     # ---- saving and stopping
 
@@ -177,9 +185,8 @@ class Run:
     def stop(self):
         """Saves, and raises what ends the process."""
         text = f"Stopped and saved: {self.save()}. The same command continues the run."
-        if not (self.log.shown or self.progress.ends_epoch):  # the cursor is behind a progress bar
-            text = f"\n{text}"
-        self.say(text)
+        behind_bar = self.terminal and not self.progress.ends_epoch
+        self.say(f"\n{text}" if behind_bar else text)
         # Without a signal of its own, this process stops for another one's.
         raise Interrupted(128 + (self.signals.asked or signal.SIGTERM))
 
@@ -193,8 +200,8 @@ class Run:
             "callbacks": [callback.get_state() for callback in self.remembering],
             "data": [data.get_state() for data in self.reading],
         }
+        arrays = checkpoint.read_state(self.model)
         try:
-            arrays = checkpoint.read_state(self.model)
             path = self.checkpoints.save(self.progress.batch, arrays, meta)
         except FloatingPointError as error:
             raise diverged(self, str(error)) from None
@@ -211,7 +218,15 @@ class Run:
         self.progress = progress = self.progress.restored(meta)
         self.open_data(meta.get("data", ()))
         self.build()
-        self.settings = self.describe()
+        self.settings = same_run.describe(  # a run that goes on must have these in common with it
+            self.model,
+            settings=self.settings,
+            steps=progress.total_updates,
+            steps_per_epoch=progress.per_epoch,
+            batch_size=self.batch_size,
+            data=getattr(self.data, "settings", None) or {},
+            validation=getattr(self.validation, "settings", None) or {},
+        )
         memories = meta.get("callbacks", ())
         if meta:
             same_run.check_same_run(self.output, meta["settings"], self.settings)
@@ -232,7 +247,7 @@ class Run:
                     "keeps what it has seen.",
                     stacklevel=4,
                 )
-        progress.seed_noise()
+        progress.draw_seed()
         agree(self.devices, "run", {"batch": progress.batch} | self.settings | same_run.versions())
         return memories
 
@@ -255,18 +270,6 @@ class Run:
         if hasattr(self.validation, "from_step"):  # its labels now, and not after an epoch
             feed.check_labels(self.model, next(iter(self.validation.from_step(0))))
 
-    def describe(self):
-        """What a run must have in common with one that it continues, as a flat dict."""
-        progress, data = self.progress, {"data": self.data, "validation": self.validation}
-        return same_run.describe(
-            self.model,
-            settings=self.settings,
-            steps=progress.total_updates,
-            steps_per_epoch=progress.per_epoch,
-            batch_size=self.batch_size,
-            **{name: getattr(each, "settings", None) or {} for name, each in data.items()},
-        )
-
     def restore(self, path, meta, arrays):
         """Takes the state of the model and the files from a checkpoint, and says where it is."""
         checkpoint.assign_state(self.model, arrays)
@@ -279,8 +282,7 @@ class Run:
         begins = "this run has ended," if self.progress.ended else "continuing"
         updates = f"{self.progress.updates} of {self.progress.total_updates}"
         self.say(f"{path}: {begins} after update {updates}.")
-        then, now = meta["versions"], same_run.versions()
-        if then != now:
+        if (then := meta["versions"]) != (now := same_run.versions()):
             self.say(f"It is of {then}, not {now}. The last bits may differ.")
 
     # ---- telling

@@ -107,14 +107,6 @@ def test_unmixed_images_are_read_by_one_process_each(tmp_path):
 
 
 @any_backend
-def test_slices_of_training_data_stay_apart():
-    train = pipeline(numbered(100), recipe(10), "train[:80%]")
-    held_out = pipeline(numbered(100), recipe(10), "train[80%:]")
-    assert train.training and not held_out.training
-    assert set(seen(train)) == set(range(80)) and seen(held_out) == list(range(80, 100))
-
-
-@any_backend
 @pytest.mark.parametrize("of", ["arrays", "files"])
 def test_images_to_train_on_and_to_validate_on_are_warned_of(tmp_path, of):
     """All names of parts mean the same arrays, and a slice lies in its part."""

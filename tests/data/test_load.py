@@ -76,12 +76,6 @@ def test_unknown_sources_list_the_known(tmp_path):
         load("cifar10", data_dir=tmp_path)
 
 
-def test_a_resize_past_the_memory_limit(monkeypatch):
-    monkeypatch.setattr("keras_vit.data.dataset.MAX_BYTES", 2**20)
-    load("digits")
-    refuses(r"1797 images of 32x32x1.*Lower image_size", load, "digits", image_size=32)
-
-
 @pytest.mark.parametrize("package", ["sklearn", "grain"])
 def test_missing_packages_name_the_extra(monkeypatch, package):
     for name in [name for name in sys.modules if name.split(".")[0] == package]:

@@ -247,7 +247,7 @@ def test_the_pixels_of_a_file_are_the_same_everywhere(tmp_path, kind):
     elif mode != "RGB":
         image = image.convert(mode)
     transforms = [Transform((30, 48)), Transform(32, "resize_small_center", resize_small=40)]
-    transforms += [Transform(32).like(wanted) for wanted in (TIMM, DINO, HUGGING_FACE)]
+    transforms += map(Transform(32).with_preprocessing, (TIMM, DINO, HUGGING_FACE))
     path = tmp_path / f"image.{form.lower()}"
     exifs = {number: tagged(number) for number in range(1, 9)}
     if kind != "packed":  # libtiff writes no others

@@ -90,8 +90,9 @@ def test_slices_of_arrays_that_are_sorted_by_label(labels):
     first, last = (each.rows for each in both)
     assert sorted([*first, *last]) == [*range(20)] and len(last) == 4
     assert len({*first // 4}) == 5 and len({*last // 4}) > 1
-    mixed = pipeline((numbered(20)[0], np.arange(20) * 7 % 5), recipe(4), "train[:80%]")
-    assert mixed.rows.tolist() == [*range(16)]
+    mixed = numbered(20)[0], np.arange(20) * 7 % 5
+    assert pipeline(mixed, recipe(4), "train[:80%]").rows.tolist() == [*range(16)]
+    assert seen(pipeline(mixed, recipe(4), "train[80%:]")) == [*range(16, 20)]
 
 
 def test_the_split_of_digits_does_not_depend_on_the_seed():
@@ -173,16 +174,12 @@ PIXELS = np.zeros((3, 4, 4, 3), np.uint8)
         ("cifr10", r"no such dataset.* Received: 'cifr10'; the nearest names are \['cifar10'"),
         ("clevr_cuont", r"nearest names are .*'clevr"),
         ("vtab/dsprite_location", r"nearest names are \['vtab/dsprites_location'"),
-        ("none/such/folder", r"Received: 'none/such/folder'.*one of 'digits', "),
         (5, r"Arrays come as \(images, labels\)"),
         (PIXELS, r"Arrays come as \(images, labels\)"),
         ((PIXELS, np.zeros(2)), "one label for each image. Received: 2 labels"),
-        ((PIXELS, np.array(["a"] * 3)), "one class number per image.*dtype <U1"),
-        ((PIXELS, np.array([0, 1, 10**9])), "0..99999.*1000000000 .*numpy.unique"),
-        ((PIXELS[:0], np.zeros(0, int)), "none of them may be 0"),
         ((PIXELS[..., :2], np.zeros(3, int)), r"channels=2; expected one of \(1, 3\)"),
     ],
-    ids=range(11),
+    ids=range(7),
 )
 def test_unknown_sources(source, message):
     refuses(message, pipeline, source, recipe())

@@ -139,27 +139,37 @@ def test_black_and_white_become_the_ends_of_the_range(value_range):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "expected"),
     [
-        {"crop": "centre"},
-        {"interpolation": "lanczos"},
-        {"crop": "resize_small_center", "resize_small": 7},
-        {"area": (0.5, 1.5)},
-        {"ratio": (2.0, 1.0)},
-        {"value_range": (1, 1)},
-        {"padding": -1},
-        {"padding": 1.5},
-        {"affine": (1, 1, 0)},
-        {"augment": ("sparkle",)},
-        {"draft": None},
-        {"randaugment": 2},
-        {"randaugment": (2, -1)},
-        {"randaugment": (2.5, 1)},
-        {"randaugment": (2, float("nan"))},
+        ({"crop": "centre"}, "crop"),
+        ({"interpolation": "lanczos"}, "interpolation"),
+        ({"crop": "resize_small_center", "resize_small": 7}, "resize_small"),
+        ({"area": (0.5, 1.5)}, "area"),
+        ({"ratio": (2.0, 1.0)}, "ratio"),
+        ({"value_range": (1, 1)}, "value_range"),
+        ({"padding": -1}, "padding"),
+        ({"padding": 1.5}, "padding"),
+        ({"affine": (1, 1, 0)}, "affine"),
+        ({"augment": ("sparkle",)}, "augmentation"),
+        ({"draft": None}, "draft"),
+        ({"randaugment": 2}, "randaugment"),
+        ({"randaugment": (2, -1)}, "randaugment"),
+        ({"randaugment": (2.5, 1)}, "randaugment"),
+        ({"randaugment": (2, float("nan"))}, "randaugment"),
+        ({"mean": (0.5, 0.5, 0.5)}, "mean must be given with std"),
+        ({"mean": (0,), "std": (0,)}, "std"),
+        ({"mean": (0, 0), "std": (1,)}, "one number per channel"),
+        ({"mean": 0.5, "std": 0.5}, "tuple"),
+        ({"mean": (0,), "std": (1,), "value_range": (0, 1)}, "value_range must be left out"),
+        ({"library": "opencv"}, "library"),
+        ({"library": "pillow", "interpolation": "area"}, "TensorFlow's"),
+        ({"crop_fraction": 0.9}, "crop_fraction"),
+        ({"crop": "squash_center", "crop_fraction": 0.9, "resize_small": 9}, "crop_fraction"),
+        ({"crop": "squash_center", "crop_fraction": 1.5}, "crop_fraction"),
     ],
 )
-def test_a_transform_that_cannot_be_is_refused(options):
-    refuses("Received", Transform, 8, **options)
+def test_a_transform_that_cannot_be_is_refused(options, expected):
+    refuses(f"{expected}.*Received", Transform, 8, **options)
 
 
 FILES = {

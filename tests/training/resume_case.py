@@ -5,7 +5,6 @@ python tests/training/resume_case.py OUTPUT [SECONDS_PER_UPDATE] [SAVE_EVERY]
 
 import functools
 import json
-import os
 import pathlib
 import random
 import signal
@@ -172,16 +171,8 @@ class Slow(keras.callbacks.Callback):
 def main(output, seconds="0", save_every="1"):
     # A shell that runs the tests in the background makes its children deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if os.environ.get("FILE_SIZE_LIMIT"):
-        import resource
-
-        limit = int(os.environ["FILE_SIZE_LIMIT"])
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write then fails, as on a full disk
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     save_every = int(save_every) if save_every.isdigit() else save_every
     callbacks = [training.EvaluateAverages(), Slow(float(seconds))]
-    if os.environ.get("PATIENCE"):
-        callbacks.append(training.BestWeights("val_accuracy", int(os.environ["PATIENCE"])))
     _, arrays = run(output, save_every=save_every, callbacks=callbacks)
     np.savez(pathlib.Path(output) / "final.npz", *arrays)
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from keras_vit import training
-from tests.processes import finish
 from tests.support import assert_same, killed_after, refuses
 from tests.training import resume_case as case
 from tests.training.resume_case import StopsAt
-from tests.training.test_kill import final, start, stop_at
 from tests.training.test_resume import assert_equal_runs
 
 
@@ -91,17 +89,6 @@ def test_a_run_stopped_after_each_update_has_the_same_best_weights(tmp_path, pat
     with pytest.raises(RuntimeError):
         run(tmp_path / "c", case.fresh(), StopsAt("on_train_end", 1))
     assert_equal_runs(run(tmp_path / "c", case.fresh()), expected)
-
-
-@pytest.mark.slow  # the same in processes
-def test_a_run_that_is_killed_stops_as_early(tmp_path):
-    expected = case.run(tmp_path / "a", callbacks=callbacks(1))[1]
-    process = start(tmp_path / "b", PATIENCE="1")
-    assert stop_at(process, 7, 9)
-    process.communicate()
-    printed, code = finish(start(tmp_path / "b", PATIENCE="1"))
-    assert code == 0 and "continuing after update" in printed, printed
-    assert_same(final(tmp_path / "b"), expected)
 
 
 def test_of_equal_figures_the_lower_loss_is_better_and_nan_never(tmp_path):

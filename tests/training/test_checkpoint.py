@@ -44,7 +44,6 @@ def test_a_file_gives_back_what_was_written(tmp_path):
         np.testing.assert_array_equal(file["model/0000"], arrays()["model/0000"])
     # A file of another name is no checkpoint.
     (tmp_path / "step-best.npz").write_bytes(path.read_bytes())
-    (tmp_path / "step-0000000003.npz.copies").mkdir()
     assert Checkpoints(tmp_path).paths() == [path]
 
 
@@ -80,7 +79,6 @@ def test_a_checkpoint_that_cannot_be_opened_is_not_called_damaged(tmp_path):
 
 
 def test_the_last_ones_are_kept_and_partial_files_removed(tmp_path):
-    (tmp_path / "step-0000000007.npz.k3x").write_bytes(b"of a run that was killed")
     (tmp_path / ".step-0000000007.npz.abcd_123" / "checkpoints").mkdir(parents=True)
     checkpoints = Checkpoints(tmp_path, keep=2)
     assert checkpoints.latest() is None
