@@ -1,5 +1,6 @@
 """Augmentations of one image by name: the steps of a transform, and those that users add."""
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,23 @@ def find_augmentation(name):
             'module, or in the script outside of `if __name__ == "__main__":`, or use workers=0'
         )
     return AUGMENTATIONS[name]
+
+
+def check_augmentation(name, *arguments):
+    """Raises a ValueError where an augmentation does not take the arguments, as a trial shows.
+
+    One that a user has added may need more than an image of one pixel: its values are not tried.
+    """
+    function, trial = AUGMENTATIONS[name], (Image.new("RGB", (1, 1)), np.random.default_rng(0))
+    try:
+        inspect.signature(function).bind(*trial, *arguments)
+        if function.__module__ == __name__:
+            function(*trial, *arguments)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise ValueError(
+            f"The augmentation {name!r} does not take these arguments: {error}. Received: "
+            f"augment={(name, *arguments)!r}"
+        ) from error
 
 
 @augmentation

@@ -81,9 +81,10 @@ class KerasBatches(keras.utils.PyDataset):
         return batch
 
     def on_epoch_end(self):
-        """Called by Keras after each epoch, and, where it builds a model from a batch, before them.
+        """Called by Keras after each epoch.
 
-        So the first epoch of such a model is the second one of the pipeline.
+        Keras also calls it after a batch from which it builds a model, so that the first epoch of
+        such a model is the second one of the pipeline.
         """
         if self.training:
             self.passes += 1

@@ -150,8 +150,8 @@ class Pipeline(KerasBatches):
 
     In training, images are shuffled, augmented and mixed, an epoch has only full batches, and
     labels are one-hot float32. Otherwise images come in order, the last batch is smaller, nothing
-    is left out, and labels are int32. Images are float32 NumPy arrays. What other labels become,
-    those of several classes, of several heads, or values, `label_rows` says.
+    is left out, and labels are int32. Images are float32 NumPy arrays. `label_rows` has the form of
+    other labels: several classes at once, several heads, or values.
 
     An example that cannot be read is replaced by the next one in training and left out in
     evaluation, with a warning, and listed in `skipped`; too many of them are an error.

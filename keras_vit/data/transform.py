@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.checks import check_choice, pair, positive_int, require
-from keras_vit.data.augment import AUGMENTATIONS, find_augmentation
+from keras_vit.data.augment import AUGMENTATIONS, check_augmentation, find_augmentation
 from keras_vit.data.crops import CENTERED, CROPS, RESIZES, cropped
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import brief
@@ -126,8 +126,9 @@ class Transform:
     def _check(self):
         check_choice("crop", self.crop, (*CROPS, *RESIZES))
         for step in self.augment:
-            name = step if isinstance(step, str) else step[0]
+            name, *arguments = [step] if isinstance(step, str) else step
             check_choice("augmentation", name, (*AUGMENTATIONS,))
+            check_augmentation(name, *arguments)
         if self.padding != 0:
             positive_int(self.padding, "padding")
 

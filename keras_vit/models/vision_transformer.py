@@ -107,7 +107,8 @@ class VisionTransformer(Classifier):
             dtype_policy=dtype,
             options=options,
         )
-        network, images = make_network(record), record.image_input(any_size=variable_size)
+        images = record.image_input(any_size=variable_size)
+        network = make_network(record)  # `Network`, or a subclass where `record` asks for more
         super().__init__(images, network(images), record=record, name=name)
 
     variant_of = staticmethod(get_variant)
@@ -131,6 +132,7 @@ class VisionTransformer(Classifier):
             # Inside `cut_into` the patch size differs from `variant.patch_size`.
             v = self.variant.replace(patch_size=self.get_layer("patches").patch_size)
             sides = known(keras.tree.flatten(images)[0].shape[1:3])
+            # A ValueError where the patches do not divide a side; an open one is not known yet.
             v.grid([side or stride for side, stride in zip(sides, v.stride)])
         return images
 

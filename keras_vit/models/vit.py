@@ -61,8 +61,11 @@ class Network:
 
     def cut(self, x, layer=Patches, **options):
         """x_p: the patches of images, or of feature maps, in a sequence."""
-        options |= {"drop_incomplete": self.variant.stem is not None, "dtype": self.dtype}
-        return layer(self.variant.patch_size, **options, name="patches")(x)
+        v, is_map = self.variant, self.variant.stem is not None
+        cut = layer(
+            v.patch_size, drop_incomplete=is_map, dtype=self.dtype, name="patches", **options
+        )
+        return cut(x)
 
     def embed(self, patches, layer=PatchEncoder, **options):
         """Eq. 1: the tokens z_0."""
@@ -98,7 +101,7 @@ class Network:
         )
 
     def read_out(self, x):
-        """Eq. 4, and what stands on it."""
+        """Eq. 4: the token or the mean that stands for the image; then the head on it."""
         v = self.variant
         norm = LayerNorm(v.epsilon, dtype=self.dtype, name="norm")
         pool = TokenPool(v.pool, v.class_token, dtype=self.dtype, name="pool")

@@ -9,6 +9,7 @@ from PIL import Image
 from keras_vit.data import Transform, augmentation, pipeline
 from keras_vit.data.augment import AUGMENTATIONS, GRAY, OPERATIONS, affine, randaugment
 from tests.data.pipeline_cases import numbered, recipe
+from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
 
@@ -234,6 +235,9 @@ def test_an_augmentation_of_ones_own():
         return image.point(lambda value: value * factor)
 
     try:
+        wrong = recipe(8, train=Transform(4, augment=[("darken", "much")]))
+        with pytest.raises(TypeError, match="multiply"):  # no image is blamed for it
+            list(pipeline(numbered(16), wrong, training=True))
         transform = Transform(4, augment=(("darken", 0.5),))
         train = pipeline(numbered(16), recipe(8, train=transform), training=True)
         plain = pipeline(numbered(16), recipe(8), training=True)
@@ -245,6 +249,15 @@ def test_an_augmentation_of_ones_own():
         del AUGMENTATIONS["darken"]
     with pytest.raises(RuntimeError, match=r"unknown 'darken'; define it in a module"):
         next(iter(train))  # as in a worker, which does not run what a script guards
+
+
+@pytest.mark.parametrize(
+    "step", [("random_erasing", 2.0), ("randaugment", 2, 9, 1), ("affine", 10, 1.0, 0.1)]
+)
+def test_arguments_are_tried_where_a_transform_is_made(step):
+    refuses(
+        rf"{step[0]!r} does not take these arguments.*{step[1:][0]}", Transform, 4, augment=[step]
+    )
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
@@ -284,6 +297,3 @@ def test_random_erasing_in_a_pipeline_and_what_it_refuses():
             random_erasing(Image.new("L", (8, 8)), np.random.default_rng(0), *wrong)
     with pytest.raises(ValueError, match="fill='pixel'"):
         random_erasing(Image.new("L", (8, 8)), np.random.default_rng(0), fill="pixel")
-    asked = Transform(8, augment=[("random_erasing", 2.0)])
-    with pytest.raises(ValueError, match=r"^random_erasing takes"):  # no image is blamed for it
-        list(pipeline(numbered(64), recipe(8, train=asked), training=True))
