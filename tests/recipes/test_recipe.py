@@ -126,7 +126,6 @@ def test_whole_epochs_are_shown_as_whole():
     "call, message",
     [
         (lambda: recipes.finetune("cifar1000"), r"the nearest are \['cifar100', 'cifar10'\]"),
-        (lambda: recipes.finetune("flower"), r"the nearest are \['oxford_flowers102'"),
         (lambda: recipes.finetune("pets", source="vit_jx"), r"nearest are \['vit_jax'"),
         (lambda: recipes.finetune("pets", source="vit_jax"), "all are .*'cifar10', 'cifar100'"),
         (lambda: recipes.pretrain("B16"), r"nearest are \['B/16'"),
@@ -143,13 +142,10 @@ def test_whole_epochs_are_shown_as_whole():
         (lambda: recipes.finetune("vtab/dtd", source="vit_jax"), "settings of the paper"),
         (lambda: recipes.finetune("vtab"), "Unknown VTAB task. Received: task=''"),
         (lambda: recipes.pretrain("B/16", epochs=90.0), r"Received: epochs=90.0; use .scale"),
-        (lambda: recipes.pretrain(["B/16"]), r"Received: variant=\['B/16'\]"),
         (lambda: recipes.bit_pretrain("R51x1"), r"nearest are \['R50x1'"),
-        (lambda: recipes.bit_pretrain("B/16"), "Unknown variant"),
         (lambda: recipes.bit_hyperrule(1000, "big"), "Received: area='big'"),
         (lambda: recipes.bit_hyperrule(1000, 1, "X"), "Unknown variant"),
         (lambda: recipes.get(["digits"]), r"list_recipes\(\) prints all"),
-        (lambda: recipes.digits().scale(batch_size=0), "Received: batch_size=0"),
     ],
 )
 def test_mistakes_are_named_with_what_is_near(call, message):
@@ -167,7 +163,6 @@ def test_mistakes_are_named_with_what_is_near(call, message):
         ({"mixup": -0.1}, "mixup must be a number of at least 0"),
         ({"eval": recipes.fashion_mnist().eval}, "train and eval must have one size"),
         ({"warmup_steps": "10"}, "warmup_steps must be a whole number of at least 0"),
-        ({"warmup_steps": 2.5}, "warmup_steps must be a whole number"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"cooldown_steps": 5000}, "cooldown_steps must be at most steps"),
         ({"beta1": 2}, r"beta1 must be a number in \[0, 1\)"),
