@@ -158,21 +158,17 @@ def test_a_saved_model_goes_on(tmp_path):
 
 def test_encoders_and_arguments_that_cannot_be():
     hybrid = keras_vit.R_ViT_Ti16(image_size=32, num_classes=0, depth=1)
-    for encoder, error, message in (
-        (hybrid, ValueError, "plain ViT.*'r_vit_ti16', a hybrid"),
-        (tiny_vit(variable_size=True), ValueError, "variable_size=True"),
-        (keras.Sequential([keras.layers.Dense(2)]), TypeError, "VisionTransformer.*Sequential"),
-        (tiny_vit(image_size=8), ValueError, "at least two patches"),
+    for encoder, message in (
+        (hybrid, "plain ViT.*'r_vit_ti16', a hybrid"),
+        (tiny_vit(image_size=8), "at least two patches"),
     ):
-        refuses(message, training.MaskedPatchModel, encoder, error=error)
+        refuses(message, training.MaskedPatchModel, encoder)
     for options, message in (
         ({"target": "colour"}, "Unknown target.*'colour'.*mean_color"),
         ({"corrupted": 0}, "share in .*corrupted=0"),
         ({"value_range": (1, 0)}, "black below white"),
     ):
         refuses(message, training.MaskedPatchModel, tiny_vit(), **options)
-    refuses("Leave loss and metrics", masked().compile, "adam", loss="mse")
-    refuses("takes images of shape", masked(), images((2, 8, 32, 3)))
 
 
 def color_of(pixels):
