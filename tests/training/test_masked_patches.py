@@ -226,9 +226,9 @@ def test_pixels_are_the_patch_itself_and_other_targets_must_fit():
     assert Target("pixels", (7, 7), 9).shape == (441,)
 
 
-def corrupted(share=0.5, batch=400, patches=50, seed=1, **options):
+def corrupted(share=0.5, batch=400, patches=50, **options):
     """Embeddings that are all different, what became of them, and where."""
-    layer = CorruptPatches(share, seed)
+    layer = CorruptPatches(share, seed=1)
     x = np.arange(1, batch * patches + 1, dtype="float32").reshape(batch, patches, 1)
     layer.build(x.shape)
     layer.mask.assign(np.full(layer.mask.shape, -1.0))
@@ -263,9 +263,6 @@ def test_a_swapped_patch_is_any_other_of_its_sequence():
     assert_close(counts[1:] / counts.sum(), np.full(4, 0.25), 0.05)
 
 
-def test_the_number_of_corrupted_patches_and_their_seed():
+def test_the_number_of_corrupted_patches():
     for share, patches, expected in ((0.15, 196, 29), (0.5, 9, 4), (0.01, 4, 1)):
         assert corrupted(share, 2, patches)[2].shape == (2, expected)
-    first, second, other = (corrupted(batch=4, seed=seed)[2] for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, second)
-    assert (first != other).any()
