@@ -152,6 +152,12 @@ def test_mistakes_are_named_with_what_is_near(call, message):
     refuses(message, call)
 
 
+def test_every_field_is_checked():
+    for field in dataclasses.fields(recipes.Recipe):
+        message = rf"^(Unknown )?{field.name}\b.* Received: .*<object"
+        refuses(message, recipes.digits().replace, **{field.name: object()})
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -165,25 +171,13 @@ def test_mistakes_are_named_with_what_is_near(call, message):
         ({"warmup_steps": "10"}, "warmup_steps must be a whole number of at least 0"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"cooldown_steps": 5000}, "cooldown_steps must be at most steps"),
-        ({"beta1": 2}, r"beta1 must be a number in \[0, 1\)"),
-        ({"epsilon": 0}, "epsilon must be a positive number"),
         ({"num_classes": 0}, "num_classes must be a positive integer"),
-        ({"examples": "many"}, "examples must be a positive integer"),
-        ({"boundaries": 5}, "boundaries must be a tuple"),
         ({"boundaries": (5, 3)}, "boundaries must rise"),
         ({"boundaries": (5000,)}, "and end at steps or before"),
         ({"learning_rates": (0.1, -1)}, r"learning_rates\[1\] must be a positive number"),
         ({"decayed": "kernel"}, "decayed must be a tuple"),
-        ({"notes": "hello"}, "notes must be a tuple"),
-        ({"head_bias": None}, "head_bias must be a number"),
-        ({"pool": "avg"}, "Unknown pool"),
-        ({"position": "sin"}, "Unknown position"),
         ({"representation_size": True}, "representation_size must be a positive integer"),
-        ({"remat": "yes"}, "Unknown remat"),
         ({"variant": "B16"}, r"Received: variant='B16'; the nearest are \['B/16'"),
-        ({"variant": 16}, "Received: variant=16"),
-        ({"dataset": None}, "dataset must be text"),
-        ({"train": None}, r"train must be a keras_vit.data.Transform"),
         ({"train": "squash", "image_size": 8}, "Received: train='squash'"),
         ({"architecture": 3}, "architecture must be a dict"),
         ({"architecture": {"image_size": 3}}, r"replace\(image_size=.*Received: \['image_size'\]"),
