@@ -8,7 +8,6 @@ import numpy as np
 
 from keras_vit.checks import positive_int, to_array
 from keras_vit.inspection import forward
-from keras_vit.layers.patch_encoder import PatchEncoder
 from keras_vit.models import VisionTransformer
 from keras_vit.models.intermediate import final_norm
 from keras_vit.workarounds import one_at_a_time
@@ -171,21 +170,12 @@ def pixel_filters(model):
     model = forward.network_of(model)
     channels = getattr(model, "input_shape", (None,))[-1]
     with one_at_a_time(model):
-        for owner, layer in _flat(model):
-            variant = getattr(owner, "variant", None)
-            channels = getattr(owner, "channels", channels)
-            if isinstance(layer, PatchEncoder) and variant and variant.stem is None:
-                kernel = to_array(layer.projection.exact_kernel)
-                return kernel.reshape(*variant.patch_size, channels, -1).astype("float64")
-            kernels = [v for v in layer.weights if len(v.shape) == 4 and v.shape[2] == channels]
-            if kernels:
-                return to_array(kernels[0]).astype("float64")
+        if isinstance(model, VisionTransformer) and model.variant.stem is None:
+            kernel = to_array(model.get_layer("patch_encoder").projection.exact_kernel)
+            return kernel.reshape(*model.variant.patch_size, channels, -1).astype("float64")
+        for v in getattr(model, "weights", ()):
+            if len(v.shape) == 4 and v.shape[2] == channels:
+                return to_array(v).astype("float64")
     raise ValueError(
         f"A model with filters over pixels is needed. Received: {forward.described(model)}."
     )
-
-
-def _flat(model):
-    """(model, layer) of the layers of a model, and of models within it."""
-    for layer in getattr(model, "layers", ()):
-        yield from _flat(layer) if hasattr(layer, "layers") else [(model, layer)]

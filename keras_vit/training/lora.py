@@ -10,6 +10,7 @@ from typing import TypeVar
 import keras
 import numpy as np
 from keras import ops
+from keras.backend import is_float_dtype
 
 from keras_vit.checks import positive_int
 from keras_vit.models.backbone import backbones, outside
@@ -168,7 +169,7 @@ def save_lora(model: keras.Model, path: str | os.PathLike[str]) -> None:
     arrays = {path: ops.convert_to_numpy(variable) for path, variable in kept.items()}
     configs = [record.get_config() for record in records_in(model)]
     records = [{name: config[name] for name in _RECORDED} for config in configs]
-    base = {p: v for p, v in paths(model).items() if p not in kept and _is_float(v)}
+    base = {p: v for p, v in paths(model).items() if p not in kept and is_float_dtype(v.dtype)}
     base = {path: _some_values(variable) for path, variable in base.items()}
     texts = {_RANKS: json.dumps(ranks), _RECORDS: json.dumps(records), _BASE: json.dumps(base)}
     write_npz(path, {**{name: np.array(text) for name, text in texts.items()}, **arrays})
@@ -233,15 +234,11 @@ def _some_values(variable):
     return [flat.size, *map(float, flat[rows])]
 
 
-def _is_float(variable):
-    return keras.backend.is_float_dtype(keras.backend.standardize_dtype(variable.dtype))
-
-
 def _differ(variable, values):
     """Whether a variable of the same size has other values than `_some_values` of it were.
 
     A grid of positions for other images has another size, a quantised kernel another precision.
     """
     now = np.array(_some_values(variable))
-    is_other = now[0] == values[0] and _is_float(variable)
+    is_other = now[0] == values[0] and is_float_dtype(variable.dtype)
     return is_other and not np.allclose(now, values, rtol=0.02, atol=0.02 * np.abs(now[1:]).max())

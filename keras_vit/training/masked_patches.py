@@ -65,9 +65,9 @@ class MaskedPatchModel(MaskedImageModel):
     ):
         if value_range is not None and not np.less(*value_range).all():
             raise ValueError(f"value_range must have black below white. Received: {value_range=}.")
+        value_range = value_range and tuple(np.array(value_range, "float64").tolist())
         config = {"target": target, "corrupted": corrupted, "seed": seed}
-        super().__init__(encoder, config, name, **kwargs)
-        self._value_range = value_range and tuple(np.array(value_range, "float64").tolist())
+        super().__init__(encoder, {**config, "value_range": value_range}, name, **kwargs)
         v, policy = encoder.variant, encoder.dtype_policy
         self.target = Target(target, v.patch_size, encoder.channels)
         self.corruption = CorruptPatches(corrupted, seed, dtype=policy, name="corruption")
@@ -85,14 +85,11 @@ class MaskedPatchModel(MaskedImageModel):
     @property
     def value_range(self):
         """(black, white): two numbers, or two lists of one number for each channel."""
-        if self._value_range is not None:
-            return self._value_range
+        if self.config["value_range"] is not None:
+            return self.config["value_range"]
         mean, std = per_channel(self.preprocessing, self.encoder.channels)
         black, white = (((level - mean) / std).tolist() for level in (0, 1))
         return (black[0], white[0]) if len({*black}) == len({*white}) == 1 else (black, white)
-
-    def get_config(self):
-        return {**super().get_config(), "value_range": self._value_range}
 
     def call(self, images, training=False):
         images, encoder = self.encoder.check_images(images), self.patch_encoder

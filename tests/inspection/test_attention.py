@@ -158,21 +158,3 @@ def test_blocks_and_probes_that_do_not_exist():
     refuses("0 Transformer blocks", attention_weights, dense, np.zeros((1, 4)))
     no_probe = r'attention_maps.*has no attention pooling .pool="map"'
     refuses(no_probe, probe_maps, random_vit(), images())
-
-
-@pytest.mark.parametrize("pool", ["token", "mean"])
-def test_maps_on_a_grid_that_is_not_square(pool):
-    """2 rows and 3 columns: from the class token, or from all patches where there is none."""
-    model = random_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool)
-    x = images((4, 8, 24, 3))
-    maps = attention_maps(model, x)
-    (weights,) = attention_weights(model, x, [-1])
-    mean = weights.mean(axis=1)
-    expected = mean[:, 0, 1:] if pool == "token" else mean.mean(axis=1)
-    assert maps.shape == (4, 2, 3)
-    for row in range(2):
-        for column in range(3):
-            assert_close(maps[:, row, column], expected[:, 3 * row + column], 1e-7)
-    class_token = mean[:, 0, 0] if pool == "token" else 0
-    assert_close(maps.sum(axis=(1, 2)) + class_token, np.ones(4), 1e-6)
-    assert np.abs(maps - attention_maps(model, x, block=0)).max() > 1e-3

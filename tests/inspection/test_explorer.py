@@ -21,6 +21,7 @@ from keras_vit.inspection import (
     relevance_maps,
 )
 from keras_vit.inspection.components import component_colors
+from keras_vit_cli import main
 from tests.inspection.cases import CLASSES, WIDE, random_vit
 from tests.support import (
     assert_close,
@@ -184,24 +185,18 @@ def test_more_attention_than_fits_and_no_block_at_all(tmp_path, model, x):
 
 @every_backend
 @slow_unless_torch
-def test_the_command_line(tmp_path, capsys):
-    pillow = pytest.importorskip("PIL.Image")
-    from keras_vit_cli import main
-
-    random_vit().save(tmp_path / "model.keras")
-    pillow.fromarray(np.zeros((20, 30, 3), np.uint8)).save(tmp_path / "a.png")
-    arguments = ["explore", str(tmp_path / "model.keras"), str(tmp_path / "a.png")]
-    assert main([*arguments, "-o", str(tmp_path / "r.html"), "--blocks", "1"]) == 0
+def test_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, heads in (("model", 2), ("other", 4)):
+        random_vit(num_heads=heads).save(f"{name}.keras")
+    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save("a.png")
+    arguments = "explore model.keras a.png -o r.html --compare other.keras --blocks 1".split()
+    assert main(arguments) == 0
     assert re.search(r"r\.html \(\d\.\d\d MB\)", capsys.readouterr().out)
-    assert data_of(tmp_path / "r.html")["models"][0]["blocks"] == [1]
-    random_vit(num_heads=4).save(tmp_path / "other.keras")
-    other = str(tmp_path / "other.keras")
-    assert main([*arguments, "-o", str(tmp_path / "r.html"), "--compare", other]) == 0
-    assert [m["heads"] for m in data_of(tmp_path / "r.html")["models"]] == [2, 4]
-    assert main([*arguments, "-o", str(tmp_path / "s.html"), "--blocks", "7"]) == 1
-    assert "indices go from -2 to 1. Received: blocks=[7]" in capsys.readouterr().err
-    assert main(["explore", str(tmp_path / "none.keras"), *arguments[2:]]) == 1
-    assert "File not found: filepath=" in capsys.readouterr().err
+    models = data_of(tmp_path / "r.html")["models"]
+    assert [(m["heads"], m["blocks"]) for m in models] == [(2, [1]), (4, [1])]
+    assert main([*arguments, "--blocks", "7"]) == 1
+    assert "indices go from -2 to 1. Received: blocks=[1, 7]" in capsys.readouterr().err
 
 
 def noise(*shape, seed=0):

@@ -83,6 +83,12 @@ def test_maps_of_any_token_and_head():
         assert_close(maps.reshape(2, 2, 6), weights[:, :, row, 3:], 1e-7)
     maps = attention_maps(model, x, 0, "mean", heads=None)
     assert_close(maps.reshape(2, 2, 6), weights[:, :, 3:, 3:].mean(axis=2), 1e-6)
+    # By default of the last block, the mean of the heads, from the class token or the patches.
+    pooled = random_vit(**REGISTERS | {"distillation": False}, pool="mean")
+    for each, queries, learned in ((model, slice(1), 3), (pooled, slice(1, None), 1)):
+        (weights,) = attention_weights(each, x, [1], heads="mean")
+        expected = weights[:, queries, learned:].mean(axis=1).reshape(2, 2, 3)
+        assert_close(attention_maps(each, x), expected, 1e-6)
 
 
 def test_tokens_that_do_not_exist():

@@ -15,9 +15,6 @@ from tests.test_heads import three_heads
 
 pytestmark = pytest.mark.any_backend
 
-SMALL = {"depth": 2, "width": 8, "num_heads": 2, "num_classes": 3}
-
-
 BLOCKS = {
     "pre_norm": lambda w, x, v: definitions.block(w, x, kind=v.activation or v.gelu),
     "post_norm": lambda w, x, v: definitions.post_norm_block(w, x),
@@ -130,7 +127,6 @@ def test_classes_and_batches():
         pytest.param({"position": "relative"}, marks=every_backend),
         {"position_at": "every_layer"},
         pytest.param(LATER, marks=every_backend),
-        {"block": "parallel", "pool": "token_mean"},
         {"image_size": 32, "patch_size": 2, "stem": (), "stem_width": 0.5},
     ],
     ids=lambda options: next(iter(options)),

@@ -49,13 +49,6 @@ def test_fusions_by_hand(heads):
     assert (joint >= 0).all()
 
 
-def test_attention_to_oneself_stays_and_uniform_attention_halves_the_identity():
-    assert_close(rollout([np.eye(5)[None, None]] * 4), np.eye(5)[None], 1e-15)
-    uniform = np.full((1, 2, 4, 4), 0.25)
-    expected = np.eye(4) / 8 + (1 - 1 / 8) / 4
-    assert_close(rollout([uniform] * 3), expected[None], 1e-15)
-
-
 @pytest.mark.parametrize("pool, registers", [("token", 0), ("token", 3), ("mean", 0), ("mean", 2)])
 def test_maps_with_registers_on_a_grid_that_is_not_square(pool, registers):
     model = random_vit(image_size=(8, 24), patch_size=(4, 8), pool=pool, registers=registers)
@@ -103,8 +96,11 @@ def test_distances_of_the_oracle(name, kind):
     if KINDS[kind] and name == "token_p8":  # the mean over images, as in the paper
         assert_close(found.mean(axis=1), expected["distance_paper_mean_over_images"], 1e-5)
     model = oracle_model(name)
-    found = attention_distances(model, case(name).io["input"], renormalize=KINDS[kind])
+    options = {"renormalize": KINDS[kind], "batch_size": 2}  # of three images
+    found = attention_distances(model, case(name).io["input"], **options)
     assert_close(found, expected[kind], 1e-4)
+    last = attention_distances(model, case(name).io["input"], [-1], **options)
+    assert_close(last, found[-1:], 1e-5)
 
 
 def test_uniform_attention_and_that_to_oneself_by_hand():
@@ -119,14 +115,6 @@ def test_uniform_attention_and_that_to_oneself_by_hand():
     assert_close(attention_distance(weights, (2, 2), (3, 4), False), np.array(2.4), 1e-12)
     only_class = np.eye(5)[[0, 0, 0, 0, 0]]
     assert_close(attention_distance(only_class, (2, 2), 8), np.array(0.0), 0)
-
-
-def test_batches_give_what_one_call_gives():
-    model, x = random_vit(registers=1), images((5, 16, 16, 3))
-    at_once = attention_distances(model, x)
-    assert at_once.shape == (2, 5, 2)
-    assert_close(attention_distances(model, x, batch_size=2), at_once, 1e-5)
-    assert_close(attention_distances(model, x, [-1]), at_once[1:], 1e-5)
 
 
 def test_a_hybrid_measures_in_pixels_of_the_image():

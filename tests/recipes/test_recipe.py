@@ -126,7 +126,6 @@ def test_whole_epochs_are_shown_as_whole():
     "call, message",
     [
         (lambda: recipes.finetune("cifar1000"), r"the nearest are \['cifar100', 'cifar10'\]"),
-        (lambda: recipes.finetune("flower"), r"the nearest are \['oxford_flowers102'"),
         (lambda: recipes.finetune("pets", source="vit_jx"), r"nearest are \['vit_jax'"),
         (lambda: recipes.finetune("pets", source="vit_jax"), "all are .*'cifar10', 'cifar100'"),
         (lambda: recipes.pretrain("B16"), r"nearest are \['B/16'"),
@@ -143,17 +142,20 @@ def test_whole_epochs_are_shown_as_whole():
         (lambda: recipes.finetune("vtab/dtd", source="vit_jax"), "settings of the paper"),
         (lambda: recipes.finetune("vtab"), "Unknown VTAB task. Received: task=''"),
         (lambda: recipes.pretrain("B/16", epochs=90.0), r"Received: epochs=90.0; use .scale"),
-        (lambda: recipes.pretrain(["B/16"]), r"Received: variant=\['B/16'\]"),
         (lambda: recipes.bit_pretrain("R51x1"), r"nearest are \['R50x1'"),
-        (lambda: recipes.bit_pretrain("B/16"), "Unknown variant"),
         (lambda: recipes.bit_hyperrule(1000, "big"), "Received: area='big'"),
         (lambda: recipes.bit_hyperrule(1000, 1, "X"), "Unknown variant"),
         (lambda: recipes.get(["digits"]), r"list_recipes\(\) prints all"),
-        (lambda: recipes.digits().scale(batch_size=0), "Received: batch_size=0"),
     ],
 )
 def test_mistakes_are_named_with_what_is_near(call, message):
     refuses(message, call)
+
+
+def test_every_field_is_checked():
+    for field in dataclasses.fields(recipes.Recipe):
+        message = rf"^(Unknown )?{field.name}\b.* Received: .*<object"
+        refuses(message, recipes.digits().replace, **{field.name: object()})
 
 
 @pytest.mark.parametrize(
@@ -167,28 +169,15 @@ def test_mistakes_are_named_with_what_is_near(call, message):
         ({"mixup": -0.1}, "mixup must be a number of at least 0"),
         ({"eval": recipes.fashion_mnist().eval}, "train and eval must have one size"),
         ({"warmup_steps": "10"}, "warmup_steps must be a whole number of at least 0"),
-        ({"warmup_steps": 2.5}, "warmup_steps must be a whole number"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"cooldown_steps": 5000}, "cooldown_steps must be at most steps"),
-        ({"beta1": 2}, r"beta1 must be a number in \[0, 1\)"),
-        ({"epsilon": 0}, "epsilon must be a positive number"),
         ({"num_classes": 0}, "num_classes must be a positive integer"),
-        ({"examples": "many"}, "examples must be a positive integer"),
-        ({"boundaries": 5}, "boundaries must be a tuple"),
         ({"boundaries": (5, 3)}, "boundaries must rise"),
         ({"boundaries": (5000,)}, "and end at steps or before"),
         ({"learning_rates": (0.1, -1)}, r"learning_rates\[1\] must be a positive number"),
         ({"decayed": "kernel"}, "decayed must be a tuple"),
-        ({"notes": "hello"}, "notes must be a tuple"),
-        ({"head_bias": None}, "head_bias must be a number"),
-        ({"pool": "avg"}, "Unknown pool"),
-        ({"position": "sin"}, "Unknown position"),
         ({"representation_size": True}, "representation_size must be a positive integer"),
-        ({"remat": "yes"}, "Unknown remat"),
         ({"variant": "B16"}, r"Received: variant='B16'; the nearest are \['B/16'"),
-        ({"variant": 16}, "Received: variant=16"),
-        ({"dataset": None}, "dataset must be text"),
-        ({"train": None}, r"train must be a keras_vit.data.Transform"),
         ({"train": "squash", "image_size": 8}, "Received: train='squash'"),
         ({"architecture": 3}, "architecture must be a dict"),
         ({"architecture": {"image_size": 3}}, r"replace\(image_size=.*Received: \['image_size'\]"),

@@ -1,8 +1,5 @@
 """A recipe at work: what it makes trains models in `model.fit`."""
 
-import dataclasses
-import inspect
-
 import keras
 import numpy as np
 import pytest
@@ -78,21 +75,6 @@ def kinds():
         kind = recipe.is_bit or "+" in (recipe.variant or "")
         found.setdefault((kind, recipe.variant is None, *sorted(recipe.model_options())), recipe)
     return found.values()
-
-
-def test_every_recipe_has_only_arguments_that_its_model_takes():
-    of_vit = taken_by(keras_vit.VisionTransformer, keras_vit.Variant)
-    of_bit = taken_by(keras_vit.BiT, keras_vit.BiTVariant)
-    for recipe in recipes.all_recipes():
-        options = set(recipe.model_options())
-        assert options <= (of_bit if recipe.is_bit else of_vit)
-        if recipe.variant is None and not recipe.architecture:  # for any model
-            assert options <= of_bit & of_vit
-
-
-def taken_by(model, variant):
-    fields = {field.name for field in dataclasses.fields(variant)}
-    return fields | {*inspect.signature(model).parameters}
 
 
 @pytest.mark.parametrize("recipe", kinds(), ids=lambda recipe: recipe.name)

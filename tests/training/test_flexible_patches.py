@@ -70,27 +70,14 @@ def test_a_step_of_training_has_the_size_that_was_drawn():
         np.testing.assert_allclose(value, expected, atol=1e-5, err_msg=path)
 
 
-def test_the_loss_of_every_size_falls(tmp_path):
-    keras.utils.set_random_seed(0)  # for the order of the images
+def test_validation_and_the_saved_model_have_the_size_of_the_model(tmp_path):
     images, flexi = IMAGES.astype("float32"), compiled(model())
-
-    def losses():
-        found = []
-        for size in SIZES:
-            with flexi.cut_into(size):
-                logits = to_numpy(forward(flexi, images))
-            picked = np.take_along_axis(logits, LABELS[:, None], 1)[:, 0]
-            found.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - picked))
-        return np.array(found)
-
-    before = losses()
     options = {"callbacks": [FlexiblePatches(SIZES)], "validation_data": (images, LABELS)}
-    history = flexi.fit(images, LABELS, 4, epochs=20, verbose=0, **options).history
-    after = losses()
-    assert (after < 0.7 * before).all()
-    own = SIZES.index(8)  # validation has the model's own size
-    assert abs(history["val_loss"][-1] - after[own]) < 1e-4
+    history = flexi.fit(images, LABELS, 4, epochs=2, verbose=0, **options).history
     assert flexi.train_function is None
+    with flexi.cut_into(8):
+        loss = flexi.loss(LABELS, forward(flexi, images))
+    assert history["val_loss"][-1] == pytest.approx(float(to_numpy(loss)), abs=1e-4)
     flexi.save(tmp_path / "flexi.keras")
     again = keras.models.load_model(tmp_path / "flexi.keras")
     assert_close(forward(again, images), forward(flexi, images), 1e-5)

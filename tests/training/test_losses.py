@@ -89,12 +89,6 @@ def test_every_mean_is_taken_in_float64(make, reduction):
         assert float(to_numpy(found)) == pytest.approx((each * weights).sum() / count, rel=1e-13)
 
 
-def test_the_sigmoid_loss_is_a_sum_where_kerass_is_a_mean():
-    logits, mixed, _ = case()
-    mean = keras.losses.BinaryCrossentropy(from_logits=True)(mixed, logits)
-    assert float(SigmoidLoss()(mixed, logits)) == pytest.approx(CLASSES * float(mean), rel=1e-5)
-
-
 @pytest.mark.parametrize("make", [SigmoidLoss, SoftmaxLoss])
 def test_extreme_logits_have_a_finite_loss(make):
     logits = np.array([[1e4, -1e4, 0.0]], "float32")

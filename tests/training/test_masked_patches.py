@@ -158,21 +158,17 @@ def test_a_saved_model_goes_on(tmp_path):
 
 def test_encoders_and_arguments_that_cannot_be():
     hybrid = keras_vit.R_ViT_Ti16(image_size=32, num_classes=0, depth=1)
-    for encoder, error, message in (
-        (hybrid, ValueError, "plain ViT.*'r_vit_ti16', a hybrid"),
-        (tiny_vit(variable_size=True), ValueError, "variable_size=True"),
-        (keras.Sequential([keras.layers.Dense(2)]), TypeError, "VisionTransformer.*Sequential"),
-        (tiny_vit(image_size=8), ValueError, "at least two patches"),
+    for encoder, message in (
+        (hybrid, "plain ViT.*'r_vit_ti16', a hybrid"),
+        (tiny_vit(image_size=8), "at least two patches"),
     ):
-        refuses(message, training.MaskedPatchModel, encoder, error=error)
+        refuses(message, training.MaskedPatchModel, encoder)
     for options, message in (
         ({"target": "colour"}, "Unknown target.*'colour'.*mean_color"),
         ({"corrupted": 0}, "share in .*corrupted=0"),
         ({"value_range": (1, 0)}, "black below white"),
     ):
         refuses(message, training.MaskedPatchModel, tiny_vit(), **options)
-    refuses("Leave loss and metrics", masked().compile, "adam", loss="mse")
-    refuses("takes images of shape", masked(), images((2, 8, 32, 3)))
 
 
 def color_of(pixels):
@@ -230,9 +226,9 @@ def test_pixels_are_the_patch_itself_and_other_targets_must_fit():
     assert Target("pixels", (7, 7), 9).shape == (441,)
 
 
-def corrupted(share=0.5, batch=400, patches=50, seed=1, **options):
+def corrupted(share=0.5, batch=400, patches=50, **options):
     """Embeddings that are all different, what became of them, and where."""
-    layer = CorruptPatches(share, seed)
+    layer = CorruptPatches(share, seed=1)
     x = np.arange(1, batch * patches + 1, dtype="float32").reshape(batch, patches, 1)
     layer.build(x.shape)
     layer.mask.assign(np.full(layer.mask.shape, -1.0))
@@ -267,21 +263,6 @@ def test_a_swapped_patch_is_any_other_of_its_sequence():
     assert_close(counts[1:] / counts.sum(), np.full(4, 0.25), 0.05)
 
 
-def test_the_number_of_corrupted_patches_and_their_seed():
+def test_the_number_of_corrupted_patches():
     for share, patches, expected in ((0.15, 196, 29), (0.5, 9, 4), (0.01, 4, 1)):
         assert corrupted(share, 2, patches)[2].shape == (2, expected)
-    first, second, other = (corrupted(batch=4, seed=seed)[2] for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first, second)
-    assert (first != other).any()
-
-
-def test_gradients_reach_the_mask_and_the_patches():
-    """In training on any backend; here by the effect of one step."""
-    inputs = keras.Input((8, 4))
-    tokens, _ = CorruptPatches(0.5, 0)(keras.layers.Dense(4)(inputs))
-    model = keras.Model(inputs, tokens)
-    model.compile(keras.optimizers.SGD(1.0), "mse")
-    before = [to_numpy(v) for v in model.trainable_variables]
-    model.fit(images((4, 8, 4)), np.zeros((4, 8, 4)), verbose=0)
-    assert len(before) == 3
-    assert all((to_numpy(v) != b).any() for v, b in zip(model.trainable_variables, before))
