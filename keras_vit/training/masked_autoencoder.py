@@ -96,14 +96,16 @@ class MaskedAutoencoder(MaskedImageModel):
         self.masking.build((None, math.prod(encoder.grid), v.width))
         self.visible = visible_patches(masked, self.masking.patches)
         mlp_dim = 4 * decoder_width if decoder_mlp_dim is None else decoder_mlp_dim
-        block = {"num_heads": decoder_heads, "mlp_dim": positive_int(mlp_dim, "decoder_mlp_dim")}
         self.decoder = MaskedDecoder(
             encoder.grid,
             v.learned_tokens,
             pixels=pixels,
             width=decoder_width,
             depth=decoder_depth,
-            block=block | {"gelu": v.gelu, "qkv_bias": v.qkv_bias},
+            num_heads=decoder_heads,
+            mlp_dim=positive_int(mlp_dim, "decoder_mlp_dim"),
+            gelu=v.gelu,
+            qkv_bias=v.qkv_bias,
             epsilon=v.epsilon,
             remat=encoder.get_config()["remat"],
             dtype=policy,

@@ -44,23 +44,35 @@ class MaskedDecoder(Layer):
         grid: (rows, columns) of patches.
         learned_tokens: tokens of the encoder before those of the patches.
         pixels: P²·C, values of a patch.
-        width, depth, epsilon: of its `TransformerBlock`s.
-        block: dict of the other arguments of these, such as `num_heads` and `mlp_dim`.
+        width, depth, num_heads, mlp_dim, gelu, qkv_bias, epsilon: of its `TransformerBlock`s.
         remat: whether the backward pass computes each block again.
     """
 
     integers = ("places",)
 
     def __init__(
-        self, grid, learned_tokens, pixels, width, depth, block, epsilon=1e-6, remat=False, **kwargs
+        self,
+        grid,
+        learned_tokens,
+        pixels,
+        width,
+        depth,
+        num_heads,
+        mlp_dim,
+        gelu="tanh",
+        qkv_bias=True,
+        epsilon=1e-6,
+        remat=False,
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.grid, self.learned_tokens = tuple(grid), learned_tokens
         self.width, dtype = positive_int(width, "decoder_width"), self.dtype_policy
-        make = RematTransformerBlock if remat else TransformerBlock
+        options = {"gelu": gelu, "qkv_bias": qkv_bias, "epsilon": epsilon, "dtype": dtype}
+        block = RematTransformerBlock if remat else TransformerBlock
         self.embed = Linear("btd,dk->btk", (None, width), bias_axes="k", dtype=dtype, name="embed")
         self.blocks = [
-            make(**block, epsilon=epsilon, dtype=dtype, name=f"block_{i}")
+            block(num_heads, mlp_dim, **options, name=f"block_{i}")
             for i in range(positive_int(depth, "decoder_depth"))
         ]
         self.norm = LayerNorm(epsilon, dtype=dtype, name="norm")

@@ -20,8 +20,6 @@ from tests.support import BACKEND, forward, gradients, precision, randomize, slo
 
 CASES = harness.CASES + resnet_cases.CASES + extension_cases.CASES
 BLOCK = {"num_heads": 2, "mlp_dim": 12}
-DECODER = {"grid": (2, 2), "learned_tokens": 1, "pixels": 12, "width": 8, "depth": 1}
-DECODER["block"] = BLOCK
 WITH_COUNTS = [  # layers with an input that counts or indexes, and those that are not public
     Case(name, layer, arguments, None, inputs=inputs)
     for name, layer, arguments, inputs in (
@@ -34,7 +32,12 @@ WITH_COUNTS = [  # layers with an input that counts or indexes, and those that a
         ("merging_none", MergingPostNormBlock, BLOCK, {"size": (2, 5)}),
         ("naflex", NaFlexPatchEncoder, {"width": 8, "grid": (2, 2)}, {"shapes": (2, 2)}),
         ("naflex_position", NaFlexPosition, {"grid": (2, 2)}, {"shapes": (2, 2)}),
-        ("decoder", MaskedDecoder, DECODER, {"places": (2, 4)}),
+        (
+            "decoder",
+            MaskedDecoder,
+            {**BLOCK, "grid": (2, 2), "learned_tokens": 1, "pixels": 12, "width": 8, "depth": 1},
+            {"places": (2, 4)},
+        ),
     )
     for inputs in [{"x": TOKENS, **inputs}]
 ]
