@@ -11,8 +11,9 @@ from keras_vit.heads import errors_of, heads_of, of_head
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
 from keras_vit.models.changed_layers import apply_changes, changes_of
+from keras_vit.models.compiled_loss import record_loss
 from keras_vit.models.record import recorded
-from keras_vit.models.trainer import Trainer, record_loss
+from keras_vit.models.trainer import Trainer
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # what all backends take as the name of a layer
 

@@ -12,7 +12,8 @@ from keras_vit import distribution
 from keras_vit.checks import positive_int, warn_of_parts
 from keras_vit.class_names import check_classes
 from keras_vit.models.backbone import owner_of_images
-from keras_vit.models.trainer import compare_images, one_look, record_reading
+from keras_vit.models.compiled_loss import record_reading
+from keras_vit.models.trainer import compare_images, one_look
 from keras_vit.outputs import check_problem
 from keras_vit.training.best import BestWeights
 from keras_vit.training.checkpoint import SaveEvery, inner_optimizer
