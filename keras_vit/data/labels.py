@@ -1,5 +1,6 @@
 """Labels of image files by the names of the files, and what problem they are of."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,8 +14,10 @@ from keras_vit.data.sources import HELD_OUT, part_of
 from keras_vit.heads import map_heads
 
 _LARGEST = float(np.finfo(np.float32).max)
-# What pandas, Excel and databases write, in lower case, where a label lacks.
-_LACKING = {*"-1 -nan <na> #n/a #na n/a na nan nat none null (null) \\n".split(), "#n/a n/a"}
+# What pandas, Excel and databases write where a label lacks, in lower case: what is never the name
+# of a class, and what may be one.
+_LACKING = {*"-nan <na> #n/a #na nan nat (null) \\n".split(), "#n/a n/a"}
+_MAY_LACK = {"-1", "na", "n/a", "none", "null"}
 
 
 class Labels(NamedTuple):
@@ -140,12 +143,20 @@ def _classes_by_name(rows, has_lists, names, problem, place):
         refuse(wrong, rule, rows)
     used = {name for label in lists.values() for name in label}
     require("" not in used, f"Classes must have names in {place}", received="")
-    if not names and used != {"-1", "1"}:
+    if not names:
         lacking = [file for file, label in lists.items() if _LACKING & {*map(str.lower, label)}]
         rule = f"A label in {place} must not read as one that lacks. Leave the rows of images "
         rule += "without a label out (of several heads, empty their cells); if it is a class, list "
         rule += "all, as JSON or a mapping can: {'labels': {file: label, ...}, 'classes': [...]}"
         refuse(lacking, rule, rows)
+        doubtful = sorted(name for name in used if name.lower() in _MAY_LACK)
+        if doubtful and used != {"-1", "1"}:
+            warnings.warn(
+                f"{', '.join(map(repr, doubtful))} in {place} is read as the name of a class, or "
+                "of a tag; leave out the rows of images without a label, or, of several heads, "
+                "empty their cells",
+                stacklevel=2,
+            )
     if names:
         rule = f"The labels in {place} must be among its classes {', '.join(names[:10])}"
         refuse(sorted(map(repr, used - set(names))), rule)

@@ -39,7 +39,8 @@ def _with_programs(blocks, function):
 
     # Of any number of images, so that the last batch of an epoch is not compiled once more. On a
     # GPU a program of one number is faster; where a second number comes PyTorch makes another.
-    options = {"dynamic": None if torch.cuda.is_available() else True}
+    on_cpu = blocks[0].weights[0].value.device.type == "cpu"
+    options = {"dynamic": True if on_cpu else None}
     if "recompile_limit" in inspect.signature(torch.compile).parameters:  # PyTorch 2.12 or later
         options["recompile_limit"] = MOST_PROGRAMS
     program = torch.compile(_call, **options)

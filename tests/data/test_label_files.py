@@ -163,10 +163,9 @@ def test_columns_that_count_rows_and_cells_that_say_nothing_are_told_of(tmp_path
 
 def test_cells_that_stand_for_no_label_are_no_class(tmp_path):
     """`DataFrame.to_csv` writes some after `astype(str)`, and Excel and databases others."""
-    for cell in "NA nan NaN None <NA> #N/A NULL NaT -1".split():
+    for cell in "nan NaN <NA> #N/A NaT".split():
         breeds = as_csv(tmp_path / "breeds.csv", ("id", "breed"), ("a", "beagle"), ("b", cell))
-        unsaid = [None] if cell != "-1" else []  # of a number, the problem is asked for first
-        for problem in (*unsaid, "single_label", "multi_label", {"breed": "single_label"}):
+        for problem in (None, "single_label", "multi_label", {"breed": "single_label"}):
             refuses(
                 f"read as one that lacks.*list all.*{cell}.* for 'b'", read_labels, breeds, problem
             )
@@ -174,6 +173,19 @@ def test_cells_that_stand_for_no_label_are_no_class(tmp_path):
         refuses(f"read as one that lacks.* '{cell}' for 'b'", read_labels, labels)
         listed = {"labels": labels, "classes": [cell, "beagle"]}
         assert read_labels(listed).class_names == (cell, "beagle")
+
+
+@pytest.mark.parametrize("cell", ["NA", "None", "null", "-1"])
+def test_names_of_classes_that_may_stand_for_no_label(cell, tmp_path):
+    breeds = as_csv(tmp_path / "breeds.csv", ("id", "breed"), ("a", "beagle"), ("b", cell))
+    for labels in (breeds, {"a": "beagle", "b": cell}):
+        with pytest.warns(UserWarning, match=f"'{cell}' in .* is read as the name of a class"):
+            assert set(read_labels(labels, "single_label").class_names) == {cell, "beagle"}
+    with pytest.warns(UserWarning, match="'-1' in .* is read as"):
+        assert read_labels({"a": -1, "b": 0, "c": 1}, "single_label").class_names[0] == "-1"
+
+
+def test_minus_one_beside_one_is_a_class():
     assert read_labels({"a": "-1", "b": "1"}).class_names == ("-1", "1")
 
 

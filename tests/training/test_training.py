@@ -9,7 +9,7 @@ import pytest
 from keras import layers
 
 from keras_vit import training
-from keras_vit.models.trainer import record_reading
+from keras_vit.models.compiled_loss import record_reading
 from keras_vit.outputs import check_problem, reading_of
 from tests.support import tiny_vit, to_numpy
 
