@@ -1,5 +1,6 @@
 """What a model ends with, as its graph tells: a softmax, a sigmoid, logits, networks inside it."""
 
+import re
 import types
 from collections.abc import Mapping
 
@@ -26,6 +27,11 @@ IN_PLACE = (*_PASSING, "InputLayer", "Activation", "Softmax", "Sigmoid", "LogSof
 IN_PLACE += ("LogSigmoid", "Rescaling", "Exp", "Log", "Power", "Subtract", "Divide", "TrueDivide")
 IN_PLACE += ("Add", "Maximum", "Minimum", "Multiply")  # of members with the same classes
 IN_PLACE += ("UnitNormalization", "BatchNormalization", "LayerNormalization", "Normalize", "Norm")
+# The layers of a network before its head, by name, and layers that take or average its tokens.
+_BEFORE_HEAD = re.compile(
+    r"patch_encoder|block_\d+|root|stage_\d+_unit_\d+|(pre_)?norm|pool|pre_logits|projection"
+)
+_POOLS = ("TokenPool", "ReLU", "GetItem", "GlobalAveragePooling1D", "GlobalAveragePooling2D")
 
 
 def end_of(model):
@@ -39,7 +45,7 @@ def _branches(model, kept=_PASSING):
     if _is_network(model):
         return [("linear", None)], True  # its head
     branches, left, passing, all_pass, changed, learned = [], 1, True, True, None, False
-    parts = getattr(model, "layers" if isinstance(model, keras.Sequential) else "operations", ())
+    parts = _parts_of(model)
     if not parts:  # only its code says what becomes of the outputs of the networks in it
         return [(None, network) for network in _networks_in(model)], False
     for part in reversed(parts):
@@ -73,6 +79,11 @@ def _branches(model, kept=_PASSING):
         if left <= 0:
             break
     return branches, all_pass
+
+
+def _parts_of(model):
+    """The layers and operations of a graph in the order in which they run; () without a graph."""
+    return getattr(model, "layers" if isinstance(model, keras.Sequential) else "operations", ())
 
 
 def _called(model, part, parts):
@@ -134,17 +145,29 @@ def inside(model, name, kept=_PASSING, otherwise=lambda network: None):
 
 
 def is_cut_before_head(model):
-    """Whether a graph took the layers of a network up to one before its head."""
-    learned = [layer for layer in getattr(model, "layers", ()) if layer.weights]
-    last = learned[-1] if learned and not _is_network(model) else None
-    is_part = type(last).__module__.startswith("keras_vit.") and not isinstance(last, keras.Model)
-    return is_part and _branches(model)[0] == []
+    """Whether a graph took the layers of a network up to one before its head, and only scales it.
+
+    Other layers behind it, such as a product with prototypes of classes, may be a head.
+    """
+    for part in reversed(_parts_of(model)):
+        if type(part).__module__.startswith("keras_vit.") and _BEFORE_HEAD.fullmatch(part.name):
+            return True
+        if type(part).__name__ not in (*IN_PLACE, *_POOLS):
+            return False
+    return False
 
 
 def networks_at_end(model):
-    """The networks with classes, or their records, that only activations and arithmetic follow."""
+    """The networks with classes, or their records, that only activations and arithmetic follow.
+
+    Those that are frozen are left out, as training changes nothing of them.
+    """
     (branches, is_in_place), found = _branches(model, IN_PLACE), []
+    own = [layer for layer in getattr(model, "layers", ()) if not isinstance(layer, keras.Model)]
     for _, network in branches if is_in_place else ():
+        layers = [network] if isinstance(network, keras.Layer) else own  # of a record
+        if not any(layer.trainable_weights for layer in layers):
+            continue
         if getattr(network, "num_classes", None):
             found.append(network)
         elif isinstance(network, keras.Layer):

@@ -132,12 +132,12 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
     check_choice("reading", reading, (*READINGS, None))
     check_choice("from_logits", from_logits, ("auto", True, False))
     end = end_of(model)
-    of_loss, takes_logits = reading_of_loss(getattr(model, "loss", None))
+    _, takes_logits = reading_of_loss(getattr(model, "loss", None))
     activation = end if end in READINGS else None
     recorded = getattr(model, "reading", None)  # unchecked of models of Keras's own classes
     check_choice("reading", recorded, (*READINGS, None))
     asked = reading or recorded
-    name = asked or activation or of_loss or _reading_inside(model)
+    name = asked or told_reading(model) or _reading_inside(model)
     outputs, heads = outputs or model.output_shape[-1], inside(model, "head_name")[0]
     head = getattr(model, "head_name", None) or next(filter(None, heads), None)
     if name is None and head is not None:
@@ -189,9 +189,19 @@ def reading_of(model, reading=None, from_logits="auto", outputs=None):
 
 def gives_features(model):
     """Whether the outputs are features: of a network without a head, perhaps scaled behind it."""
-    own = getattr(model, "num_classes", None)
-    counts, passing = inside(model, "num_classes", IN_PLACE) if own is None else ([own], True)
+    if (own := getattr(model, "num_classes", None)) is not None:
+        return own == 0
+    if told_reading(model):
+        return False
+    counts, passing = inside(model, "num_classes", IN_PLACE)
     return (passing and {*counts} == {0}) or is_cut_before_head(model)
+
+
+def told_reading(model):
+    """What is recorded of a model, its end or else its loss tells of its reading, or `None`."""
+    end = end_of(model)
+    told = getattr(model, "reading", None) or (end if end in READINGS else None)
+    return told or reading_of_loss(getattr(model, "loss", None))[0]
 
 
 def reading_of_loss(loss):
@@ -216,19 +226,6 @@ def is_of_keras(function):
     """Whether Keras has a class or function, or that of a `functools.partial`."""
     module = getattr(getattr(function, "func", function), "__module__", None)
     return (module or "").startswith("keras.")
-
-
-def warn_of_last_loss(model, loss):
-    """Warns where a loss that tells nothing replaces one that the reading of a model is from."""
-    last, present = reading_of_loss(loss)[0], getattr(model, "loss", None)
-    unknown = present is not None and reading_of_loss(present)[0] is None
-    if unknown and last is not None and last == model.reading:
-        warnings.warn(
-            f"The outputs of {model.name} are still read as {last!r}, by the loss before this one, "
-            f"which says nothing of that. Received: loss={present!r}; set model.reading after "
-            "compile to 'softmax', 'sigmoid' or 'values' where that has changed.",
-            stacklevel=3,
-        )
 
 
 def check_problem(model, problem):

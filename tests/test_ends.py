@@ -8,6 +8,7 @@ import keras_vit
 from keras_vit import evaluation
 from keras_vit.ends import known_of_end
 from keras_vit.exports.graph import served
+from keras_vit.layers import StdConv2D
 from keras_vit.outputs import Reading, reading_of
 from tests.support import images, refuses, tiny_bit, tiny_vit
 from tests.test_outputs import LOGITS, PICTURE, SIGMOIDS, SOFTMAX, close, model_with, told
@@ -175,8 +176,31 @@ def test_a_network_that_is_cut_before_its_head_gives_features(make):
     refuses("Features are no classes", keras_vit.predict, cut, PICTURE)
     assert served(cut, takes_pixels=True).texts["output"] == "features"
     assert "into features" in keras_vit.model_card(cut).text
+    as_list = keras.Sequential([network.input, *network.layers[1:-1]])
+    refuses("Features are no classes", reading_of, as_list)
     headed = keras.Model(network.input, keras.layers.Dense(3)(cut.output))
     assert reading_of(headed).name == "softmax"
+    cut.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    keras_vit.predict(cut, PICTURE)
+    assert f"into logits of {cut.output_shape[-1]} classes" in keras_vit.model_card(cut).text
+
+
+def test_a_network_that_is_cut_and_has_another_head_is_taken_for_one_of_classes():
+    """Prototypes of classes, or a convolution whose map is averaged; but not a pool alone."""
+    layers, ops = keras.layers, keras.ops
+    vit, bit = tiny_vit(num_classes=0), tiny_bit()
+    tokens, maps = vit.get_layer("block_1").output, bit.get_layer("relu").output
+    prototypes = np.ones((vit.output_shape[-1], 3), "float32")
+    for x, end in (
+        (vit.input, ops.matmul(ops.normalize(vit.output), prototypes)),
+        (bit.input, layers.GlobalAveragePooling2D()(StdConv2D(3, 1)(maps))),
+    ):
+        model = keras.Model(x, end)
+        assert reading_of(model).name == "softmax"
+        assert len(keras_vit.predict(model, PICTURE)[0]) == 3
+    pooled = layers.GlobalAveragePooling2D()(maps), tokens[:, 0]
+    for x, end in zip((bit.input, vit.input), pooled):
+        refuses("Features are no classes", reading_of, keras.Model(x, end))
 
 
 def test_a_sigmoid_that_is_changed_is_asked_about():

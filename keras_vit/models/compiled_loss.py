@@ -7,16 +7,16 @@ import keras
 
 from keras_vit.ends import networks_at_end
 from keras_vit.heads import heads_of
-from keras_vit.outputs import is_of_keras, reading_of_loss
+from keras_vit.outputs import is_of_keras, reading_of_loss, told_reading
 
 # Keras's metrics by their names in `compile`, in lower case without underscores.
 _METRICS = {name.lower(): x for name, x in vars(keras.metrics).items() if inspect.isclass(x)}
 
 
 def record_reading(model):
-    """Records how the loss of a model reads the networks inside it whose outputs it gives."""
+    """Records how a model, its end or its loss reads the networks whose outputs it gives."""
     for one in list(heads_of(model).values()) or [model]:
-        if reading := reading_of_loss(one.loss)[0]:
+        if reading := told_reading(one):
             for network in networks_at_end(one):
                 network.reading = reading
 
@@ -47,6 +47,19 @@ def record_loss(model, metrics=()):
             f"probabilities. Received: {wrong}; pass objects with from_logits=True or, of a "
             "sigmoid, with threshold=0. What has neither option needs "
             f"keras.layers.Activation({reading or 'sigmoid'!r}) behind the outputs.",
+            stacklevel=3,
+        )
+
+
+def warn_of_last_loss(model, loss):
+    """Warns where a loss that tells nothing replaces one that the reading of a model is from."""
+    last, present = reading_of_loss(loss)[0], getattr(model, "loss", None)
+    unknown = present is not None and reading_of_loss(present)[0] is None
+    if unknown and last is not None and last == model.reading:
+        warnings.warn(
+            f"The outputs of {model.name} are still read as {last!r}, by the loss before this one, "
+            f"which says nothing of that. Received: loss={present!r}; set model.reading after "
+            "compile to 'softmax', 'sigmoid' or 'values' where that has changed.",
             stacklevel=3,
         )
 

@@ -175,11 +175,12 @@ class Facts:
         if isinstance(self.limits, str):
             raise ValueError(f"limits must be a sequence of sentences. Received: {self.limits!r}.")
         self.network = check_model(self.model, whole=self.format is not None)
+        outputs = outputs_of(self.model)  # whose loss the network inside may not know
         if is_whole(self.model, self.network):
             self.model = self.network
         self.class_name = "BiT" if isinstance(self.network, BiT) else "VisionTransformer"
         self.source = Source(self.model, self.network, self.recipe)
-        self.outputs = outputs_of(self.model)
+        self.outputs = outputs or outputs_of(self.model)
         self.name = visible(self.name or self.model.name)
         self.data = self.data or (self.recipe and self.recipe.dataset)
         self.outcome = self.outcome or {}

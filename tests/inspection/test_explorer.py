@@ -65,6 +65,9 @@ def test_models_without_classes_or_a_graph(model, x, tmp_path):
     cut = keras.Model(model.input, model.layers[-2].output)
     page = explore(cut, x, tmp_path / "report.html", blocks=[0])
     assert data_of(page)["models"][0]["looks"][0]["predictions"] == []
+    cut.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    page = explore(cut, x, tmp_path / "report.html", blocks=[0])
+    assert data_of(page)["models"][0]["looks"][0]["predictions"]
 
     class Around(keras.Model):
         def call(self, images):

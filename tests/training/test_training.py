@@ -88,6 +88,23 @@ def test_networks_inside_a_model_keep_how_its_loss_read_them(tmp_path):
     model.compile("sgd", {"one": loss, "two": "mse"})
     record_reading(model)
     assert {head: v.reading for head, v in heads.items()} == {"one": "sigmoid", "two": "values"}
+    model = keras.Model(x, layers.Activation("sigmoid")(tiny_vit()(x)))
+    model.compile("sgd", "mse")  # the Brier score
+    record_reading(model)
+    assert model.layers[-2].reading == reading_of(model).name == "sigmoid"
+
+
+@pytest.mark.parametrize("as_graph", [False, True])
+def test_a_frozen_network_keeps_its_reading(as_graph):
+    """Such as a teacher, whose outputs a student is to repeat."""
+    student, teacher = tiny_vit(), tiny_vit()
+    teacher.trainable, teacher.reading = False, "softmax"
+    x = teacher.input if as_graph else keras.Input((16, 16, 3))
+    outputs = teacher.output if as_graph else teacher(x)
+    model = keras.Model(x, layers.Subtract()([student(x), outputs]))
+    model.compile("sgd", "mse")
+    record_reading(model)
+    assert (student.reading, teacher.reading) == ("values", "softmax")
 
 
 def test_networks_that_do_not_make_the_outputs_keep_their_reading():

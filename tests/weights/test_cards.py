@@ -240,6 +240,12 @@ def test_outputs_are_told_as_they_are_read(count, reading, end, told, task):
     assert ("## Classes" in card.text) == (task == "image-classification")
 
 
+def test_the_loss_of_a_model_around_a_network_tells_how_it_is_read(model):
+    around = keras.Model(x := keras.Input((16, 16, 3)), model(x))
+    around.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+    assert "logits of 3 classes, each by itself" in keras_vit.model_card(around).text
+
+
 def test_one_head_around_published_weights_is_no_longer_as_published(model, tmp_path, monkeypatch):
     read, row = published(model, tmp_path, monkeypatch)
     images = keras.Input((16, 16, 3))
