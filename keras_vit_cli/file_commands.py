@@ -63,7 +63,10 @@ def run_convert(args):
                 "give it to the commands that use the file."
             )
         if getattr(model, "loss", None) is not None and not getattr(model, "reading", None):
-            model.compile(loss=model.loss)  # which alone tells, and is saved so
+            # The loss alone tells. Keras opens none without an optimizer: this one has no slots,
+            # and as a name it is that of the backend which opens the file.
+            model.compile("sgd", loss=model.loss)
+            model.get_compile_config = lambda: {"optimizer": "sgd", "loss": model.loss}
         save_whole(model, path)
     else:
         options = {"force": args.allow_differences, "dtype": args.dtype}

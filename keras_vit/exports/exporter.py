@@ -35,7 +35,9 @@ strides, size, texts = json.loads(options)
 write(Graph(keras.saving.load_model(saved, compile=False), strides, size, texts), path, format)
 """
 _SAVED_MODEL = {"saved_model.pb", "fingerprint.pb", "keras_metadata.pb"}  # what its folder holds
-_SAVED_MODEL |= {"variables", "assets", "assets.extra", ".DS_Store"}
+_SAVED_MODEL |= {"variables", "assets", "assets.extra"}
+# What file managers and Git leave: other hidden files and folders, such as .git, are the user's.
+_LEFT_BY_SYSTEMS = {".ds_store", ".gitkeep", "thumbs.db", "desktop.ini"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,8 +189,9 @@ def _format(path, format):
         )
     output_place(path, folder=not suffix)
     check_beside(path)
-    others = {file.name for file in path.iterdir()} - _SAVED_MODEL if path.is_dir() else ()
-    if others:
+    there = {file.name for file in path.iterdir()} if path.is_dir() else set()
+    own = _SAVED_MODEL if "saved_model.pb" in there else set()
+    if others := {name for name in there - own if name.lower() not in _LEFT_BY_SYSTEMS}:
         raise ValueError(
             "A folder is replaced as a whole, and there is something else at the path. Received: "
             f"path={str(path)!r}, which holds {quoted(others)}; choose another, or a new folder."

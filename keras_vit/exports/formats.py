@@ -15,6 +15,7 @@ import zipfile
 import keras
 
 from keras_vit.checks import to_array
+from keras_vit.writing import UNFINISHED
 
 LEAST_SIDE = 33  # of BiT's open images: smaller ones end as one pixel, which PyTorch would fix
 _PROTOBUF_LIMIT = 2**31 - 2**24  # larger ONNX models keep their weights in a file of their own
@@ -224,9 +225,14 @@ def save_openvino(model, path, **options):
 
 
 def check_beside(path):
-    """Raises a ValueError where the weights of a new OpenVINO model would replace another file."""
-    weights = path.with_suffix(".bin")
-    if path.suffix == ".xml" and weights.exists() and not path.exists():
+    """Raises a ValueError where the weights of a new OpenVINO model would replace another file.
+
+    A killed process that replaced an older model may have left its weights alone: they are no other
+    file.
+    """
+    weights, mark = path.with_suffix(".bin"), path.with_name(path.name + UNFINISHED)
+    is_alone = weights.exists() and not path.exists() and not mark.is_dir()
+    if path.suffix == ".xml" and is_alone:
         raise ValueError(
             f"The weights of {path.name!r} are written to {weights.name!r} beside it, and there is "
             f"something else. Received: path={str(path)!r}; choose another name."

@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 
 import keras
 import numpy as np
@@ -110,6 +111,13 @@ def test_a_model_of_the_user_is_read_by_the_loss_in_its_file(photos, capsys, tmp
     for name in ("value", "copy"):
         (row,) = json.loads(run(capsys, "predict", tmp_path / f"{name}.keras", image, "--json")[1])
         assert "value" in row
+    copy = keras.models.load_model(tmp_path / "copy.keras")
+    values = [keras_vit.predict(one, [image])[0][0].value for one in (model, copy)]
+    np.testing.assert_allclose(*values, rtol=1e-6)
+    assert copy.loss == "mse" and len(copy.optimizer.variables) == 2  # the step and the rate
+    with zipfile.ZipFile(tmp_path / "copy.keras") as archive:
+        compiled = json.loads(archive.read("config.json"))["compile_config"]
+    assert compiled == {"optimizer": "sgd", "loss": "mse"}  # of no backend
     options = (tmp_path / "value.keras", tmp_path / "more.keras", "--reading", "values")
     code, _, error = run(capsys, "convert", *options)
     assert code == 1 and "does not keep how the outputs of a model of Keras's own class" in error

@@ -132,6 +132,48 @@ def test_bad_input_is_named(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["notes.txt"]
 
 
+def test_a_folder_of_the_users_is_kept_and_that_of_a_savedmodel_replaced(tmp_path, monkeypatch):
+    def write(graph, path):
+        os.mkdir(path)
+        open(os.path.join(path, "saved_model.pb"), "w").close()
+
+    writer = exports.FORMATS["tf_saved_model"]
+    monkeypatch.setattr(writer, "write", write)
+    monkeypatch.setattr(writer, "writers", {BACKEND: ()})
+    model = tiny_vit()
+    for name in ("assets", "variables", ".git"):
+        (folder := tmp_path / name / name).mkdir(parents=True)
+        text = f"something else at the path. Received: .*, which holds '{name}';"
+        refuses(text, exports.export, model, folder.parent, "tf_saved_model")
+        assert folder.exists()
+    left = [".DS_Store", ".gitkeep", "Thumbs.db", "desktop.ini"]
+    for names in (left, ["saved_model.pb", "assets", *left]):
+        (folder := tmp_path / str(len(names))).mkdir()
+        for name in names:
+            (folder / name).touch()
+        exports.export(model, folder, "tf_saved_model")
+        assert os.listdir(folder) == ["saved_model.pb"]
+
+
+def test_a_killed_export_is_finished_by_another(tmp_path, monkeypatch):
+    """As its reader is told; between the old and the new, the old weights lie alone."""
+
+    def write(graph, path):
+        for suffix in ("xml", "bin"):
+            with open(f"{path[:-3]}{suffix}", "w") as file:
+                file.write("new")
+
+    monkeypatch.setattr(exports.FORMATS["openvino"], "write", write)
+    monkeypatch.setattr(exports.FORMATS["openvino"], "writers", {BACKEND: ()})
+    (mark := tmp_path / "m.xml.unfinished").mkdir()
+    for file in (tmp_path / "m.bin", mark / "m.bin", mark / "m.xml"):
+        file.write_text("old")
+    exports.export(tiny_vit(), tmp_path / "m.xml")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {
+        "m.bin": "new", "m.xml": "new"
+    }  # fmt: skip
+
+
 def test_a_missing_tool_is_named(tmp_path, monkeypatch):
     there = {"onnxscript": False, "tf2onnx": False, "onnxruntime": False}
     present = lambda name: there.get(name, True)  # noqa: E731
