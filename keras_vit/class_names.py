@@ -212,21 +212,28 @@ def check_numbers(loss, labels, output_shape):
 def check_metrics(model, labels):
     """Raises a ValueError where a metric reads class numbers and labels are rows, or inversely.
 
-    Keras chooses such a metric for "accuracy" by the first labels, and compares later ones of the
-    other form, as those of a validation set, with it in silence. Of several heads one must fit.
+    Keras chooses such a metric for "accuracy" by the first labels, and compares labels of the other
+    form, as those of a validation set, with it in silence. Of several heads one must fit.
     """
     parts = [each for each in keras.tree.flatten(labels) if getattr(each, "ndim", 0)]
     shape = getattr(model, "output_shape", None)
     shape = shape if isinstance(shape, tuple) else (None, None)
     metrics = [getattr(each, "metrics", [each]) for each in model.metrics] if parts else []
+    compiled = getattr(model, "_compile_metrics", None)
+    if parts and compiled is not None and not compiled.built:  # before the first batch
+        metrics += [compiled._user_metrics, compiled._user_weighted_metrics]
     for metric in keras.tree.flatten(metrics):
-        name = type(metric).__name__
-        is_known, is_sparse = is_of_keras(metric) and "Categorical" in name, "Sparse" in name
+        metric = getattr(keras.metrics, metric, None) if isinstance(metric, str) else metric
+        function = getattr(metric, "_fn", metric)  # which most of Keras's metrics take a mean of
+        function = getattr(function, "func", function)
+        name = getattr(function, "__name__", type(function).__name__)
+        is_known = is_of_keras(metric) and is_of_keras(function) and "categorical" in name.lower()
+        is_sparse = "sparse" in name.lower()
         if is_known and shape[-1] != 1 and is_sparse not in {_is_column(y, shape) for y in parts}:
             raise ValueError(
-                f"The metric {metric.name!r} is Keras's {name}, chosen by the first labels if it "
-                "was called 'accuracy', and reads labels of one form, class numbers or rows of 0 "
-                f"and 1. Received: labels of shape {tuple(parts[0].shape)}; "
+                f"The metric {getattr(metric, 'name', name)!r} is Keras's {name}, chosen by the "
+                "first labels if it was called 'accuracy', and reads labels of one form, class "
+                f"numbers or rows of 0 and 1. Received: labels of shape {tuple(parts[0].shape)}; "
                 "keras_vit.training.Accuracy() takes both, or give all data one form."
             )
 

@@ -4,10 +4,11 @@ import functools
 import warnings
 
 import keras
+import numpy as np
 import pytest
 
 from keras_vit import training
-from tests.support import tiny_vit
+from tests.support import refuses, tiny_vit
 
 pytestmark = pytest.mark.any_backend
 M, LOSSES = keras.metrics, keras.losses
@@ -67,3 +68,22 @@ def test_the_cross_entropy_that_keras_chooses_takes_probabilities():
         with pytest.warns(UserWarning, match=r"gives logits.*'crossentropy'"):
             model.compile(loss="crossentropy")
         assert model.reading == reading
+
+
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_metrics_of_another_form_of_labels_are_refused_before_the_first_batch(argument):
+    """Of class numbers Keras's would tell an accuracy that has nothing to do with the model."""
+    images, numbers = np.zeros((4, *tiny_vit().input_shape[1:]), "float32"), np.array([0, 1, 2, 0])
+    wrong = ["categorical_accuracy", M.CategoricalAccuracy, M.CategoricalAccuracy()]
+    wrong += [M.categorical_accuracy, M.MeanMetricWrapper(M.categorical_accuracy)]
+    right = ["sparse_categorical_accuracy", M.sparse_categorical_accuracy, "accuracy"]
+    for labels in (numbers, numbers[:, None]):
+        for metric in wrong:
+            model = tiny_vit(num_classes=3)
+            model.compile("sgd", READINGS["softmax"], **{argument: [metric]})
+            for call in (model.fit, model.evaluate, model.test_on_batch):
+                refuses("is Keras's [cC]ategorical.*one form.*training.Acc", call, images, labels)
+        for metric in right:
+            model = tiny_vit(num_classes=3)
+            model.compile("sgd", READINGS["softmax"], **{argument: [metric]})
+            model.evaluate(images, labels, verbose=0)
