@@ -28,7 +28,9 @@ def resize_matrix(old, new, method, xp=np, dtype="float64"):
         dtype: of the matrix.
     """
     check_choice("method", method, tuple(MATRICES))
-    return MATRICES[method](xp, xp.arange(new, dtype=dtype), old, xp.array(new, dtype=dtype))
+    index = xp.arange(new, dtype=dtype)
+    # The number of samples from the last: PyTorch's export makes an array of an open size fixed.
+    return MATRICES[method](xp, index, old, index[-1] + 1)
 
 
 def resize_grid(table, old, new, method):

@@ -260,6 +260,12 @@ def test_lora_is_merged():
     np.testing.assert_allclose(merged.predict(x), model.predict(x), atol=1e-4)
 
 
+@slow_unless_torch
+def test_a_vit_takes_any_size(tmp_path):
+    path = tmp_path / f"vit{SUFFIX[NATIVE]}"
+    assert exports.export(trained(variable_size=True), path, check=True).difference < 1e-5
+
+
 @pytest.mark.slow
 def test_bit_takes_any_size(tmp_path):
     path = tmp_path / f"bit{SUFFIX[NATIVE]}"
