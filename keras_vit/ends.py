@@ -162,17 +162,18 @@ def networks_at_end(model):
 
     Those that are frozen are left out, as training changes nothing of them.
     """
-    (branches, is_in_place), found = _branches(model, IN_PLACE), []
+    branches, is_in_place = _branches(model, IN_PLACE)
+    networks = []
     own = [layer for layer in getattr(model, "layers", ()) if not isinstance(layer, keras.Model)]
     for _, network in branches if is_in_place else ():
         layers = [network] if isinstance(network, keras.Layer) else own  # of a record
         if not any(layer.trainable_weights for layer in layers):
             continue
         if getattr(network, "num_classes", None):
-            found.append(network)
+            networks.append(network)
         elif isinstance(network, keras.Layer):
-            found += networks_at_end(network)
-    return found
+            networks += networks_at_end(network)
+    return networks
 
 
 def known_of_end(model, name):

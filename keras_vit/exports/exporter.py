@@ -189,9 +189,9 @@ def _format(path, format):
         )
     output_place(path, folder=not suffix)
     check_beside(path)
-    there = {file.name for file in path.iterdir()} if path.is_dir() else set()
-    own = _SAVED_MODEL if "saved_model.pb" in there else set()
-    if others := {name for name in there - own if name.lower() not in _LEFT_BY_SYSTEMS}:
+    names = {file.name for file in path.iterdir()} if path.is_dir() else set()
+    own = _SAVED_MODEL if "saved_model.pb" in names else set()
+    if others := {name for name in names - own if name.lower() not in _LEFT_BY_SYSTEMS}:
         raise ValueError(
             "A folder is replaced as a whole, and there is something else at the path. Received: "
             f"path={str(path)!r}, which holds {quoted(others)}; choose another, or a new folder."
