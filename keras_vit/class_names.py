@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
-from keras_vit.ends import known_of_end
+from keras_vit.ends import known_of_end, networks_at_end
 from keras_vit.heads import heads_of, map_heads
 from keras_vit.outputs import is_of_keras, reading_of_loss
 
@@ -100,6 +100,29 @@ def check_classes(model, data, validation=None):
     map_heads(check, names, known_of_end(model, "class_names"), problem, "the model")
     others = getattr(validation, "class_names", None)
     map_heads(check, others, names, problem, "the training data")
+
+
+def record_classes(model, data):
+    """Gives what trains on data, a model or the networks at its end, their names of the classes.
+
+    What has names keeps them. Without any, the order would decide in silence which class of later
+    data is which.
+    """
+    names, model = getattr(data, "class_names", None), getattr(model, "student", model)
+    if isinstance(names, Mapping) and (heads := heads_of(model)):
+        kept = {name: head.class_names for name, head in heads.items()}
+        new = {name: names.get(name) for name, head in heads.items() if _fit(names.get(name), head)}
+        model.class_names = {name: one or new.get(name) for name, one in kept.items()}
+    elif _fit(names, model) and known_of_end(model, "class_names") is None:
+        for network in networks_at_end(model) or [model]:
+            network.class_names = tuple(names)
+
+
+def _fit(names, model):
+    """Whether names are as many as the outputs of a model, or the two of a single sigmoid."""
+    shape = getattr(model, "output_shape", None)
+    outputs = shape[-1] if isinstance(shape, tuple) else None
+    return bool(names) and len(names) in ((1, 2) if outputs == 1 else (outputs,))
 
 
 def check_outputs(model, data):

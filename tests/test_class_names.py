@@ -10,6 +10,7 @@ from keras_vit import training
 from keras_vit.class_names import class_map
 from keras_vit.data import ImageDataset, Transform, pipeline
 from keras_vit.evaluation import evaluate, fewshot, probe
+from keras_vit.models import add_heads
 from tests.data.pipeline_cases import recipe
 from tests.support import images, refuses, tiny_vit
 
@@ -180,6 +181,43 @@ def test_training_goes_on_with_the_same_names_and_without(named, tmp_path):
         assert "val_loss" in named.fit(train, validation_data=held_out, verbose=0).history
         named.class_names = None
         named.fit(fed(ABC[::-1], training=True), verbose=0)
+
+
+@pytest.mark.parametrize("around", ["none", "softmax", "dense"])
+def test_fit_gives_a_model_without_names_those_of_its_data(around, tmp_path):
+    """The same images are later read with their classes in another order."""
+    network = model = tiny_vit(depth=1, num_classes=0 if around == "dense" else 3)
+    if around == "softmax":
+        model = keras.Sequential([network, keras.layers.Softmax()])
+    if around == "dense":
+        model = keras.Sequential([network, keras.layers.Dense(3)])
+    loss = keras.losses.CategoricalCrossentropy(from_logits=around != "softmax")
+    model.compile("sgd", loss)
+    training.fit(model, fed(training=True), tmp_path / "run", epochs=1)
+    assert (model if around == "dense" else network).class_names == ABC
+    before, after = (evaluate(model, fed(names), progress=False) for names in (ABC, ABC[::-1]))
+    assert (before.top1, before.loss) == (after.top1, pytest.approx(after.loss))
+    if around == "softmax":  # which Keras saves with the network inside
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        assert evaluate(again, fed(ABC[::-1]), progress=False).top1 == before.top1
+
+
+@pytest.mark.any_backend
+def test_fit_gives_each_head_without_names_those_of_its_data():
+    model = add_heads(tiny_vit(depth=1, num_classes=0), {"letter": 3, "even": 2})
+    model.class_names = {"even": ("no", "yes")}
+    model.compile("sgd", {head: training.SoftmaxLoss() for head in ("letter", "even")})
+    labels = {"letter": LABELS, "even": LABELS % 2}
+    names = {"letter": ABC, "even": ("no", "yes")}
+    problem = dict.fromkeys(names, "single_label")
+    data = ImageDataset("set", PIXELS, labels, PIXELS, labels, names, problem=problem)
+    model.fit(pipeline(data, RECIPE, "train", training=True), verbose=0)
+    assert model.class_names == names
+    later = ImageDataset(
+        "set", *[PIXELS, labels] * 2, {**names, "letter": ("x", "b", "c")}, problem=problem
+    )
+    refuses("Head 'letter'.*does not know.*'x'", model.fit, pipeline(later, RECIPE, "test"))
 
 
 @pytest.mark.any_backend

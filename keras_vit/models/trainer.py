@@ -10,7 +10,13 @@ import warnings
 import keras
 
 from keras_vit.checks import warn_of_parts
-from keras_vit.class_names import check_class_weight, check_classes, check_labels, check_outputs
+from keras_vit.class_names import (
+    check_class_weight,
+    check_classes,
+    check_labels,
+    check_outputs,
+    record_classes,
+)
 from keras_vit.layers import kernels
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.models.record import records_in
@@ -113,6 +119,7 @@ class Trainer:
         check_outputs(self, x)
         check_class_weight(self, kwargs.get("class_weight"))
         compare_images(self, x, training=True)
+        record_classes(self, x)
         with self._guarded("train", x, y):
             return super().fit(x, y, *args, **kwargs)
 

@@ -10,7 +10,7 @@ import keras
 
 from keras_vit import distribution
 from keras_vit.checks import positive_int, warn_of_parts
-from keras_vit.class_names import check_classes
+from keras_vit.class_names import check_classes, record_classes
 from keras_vit.models.backbone import owner_of_images
 from keras_vit.models.compiled_loss import record_reading
 from keras_vit.models.trainer import compare_images, one_look
@@ -56,7 +56,8 @@ def fit(
             weights at the end of each `model.fit`; the optimizers of `keras_vit.training` do not.
         data: an object with `steps_per_epoch`, the batches of an epoch, and `from_step(step)`,
             the batches from one on, to the end of the epoch or without end; it may have a
-            `batch_size`, and a `preprocessing`, which becomes that of the model.
+            `batch_size`, a `preprocessing`, which becomes that of the model, and `class_names`,
+            which a model without names gets.
         output: folder for `checkpoints/`, `log.jsonl`, `history.csv` and `history.png`, of one
             run at a time.
         epochs: passes through the data; or
@@ -100,6 +101,7 @@ def fit(
     check_classes(model, data, validation)
     warn_of_parts(data, validation)
     compare_images(model, data, training=True, owner=owner_of_images(model))
+    record_classes(model, data)
     record_reading(model)
     optimizer = inner_optimizer(model)
     if optimizer.use_ema:
