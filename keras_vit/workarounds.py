@@ -130,6 +130,20 @@ def keep_values_after_errors(model):
         raise
 
 
+def calling_model():
+    """The model whose `fit`, `evaluate` or `predict` asks for data, and the name of that method.
+
+    Keras 3.15 tells a `PyDataset` nothing of the model, so this looks at who called: (None, None)
+    outside of such a call.
+    """
+    frame = sys._getframe()
+    while frame := frame.f_back:
+        model, method = frame.f_locals.get("self"), frame.f_code.co_name
+        if method in ("fit", "evaluate", "predict") and isinstance(model, keras.Model):
+            return model, method
+    return None, None
+
+
 def new_train_function(model):
     """Keras's function of a model for a batch of training, which traces its layers as they are.
 

@@ -11,6 +11,7 @@ from keras_vit.class_names import class_map
 from keras_vit.data import ImageDataset, Transform, pipeline
 from keras_vit.evaluation import evaluate, fewshot, probe
 from keras_vit.models import add_heads
+from keras_vit.preprocessing import Preprocessing
 from tests.data.pipeline_cases import recipe
 from tests.support import images, refuses, tiny_vit
 
@@ -201,6 +202,28 @@ def test_fit_gives_a_model_without_names_those_of_its_data(around, tmp_path):
         model.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
         assert evaluate(again, fed(ABC[::-1]), progress=False).top1 == before.top1
+
+
+def test_keras_own_fit_of_a_model_around_a_network_is_looked_at():
+    """Keras tells a data set nothing of the model, whose `fit` knows nothing of pipelines."""
+    network = tiny_vit(depth=1, num_classes=3)
+    network.preprocessing, network.weights_from = (
+        Preprocessing(mean=(0.4,), std=(0.2,)),
+        "somewhere",
+    )
+    model = keras.Sequential([network, keras.layers.Rescaling(0.5)])  # by a temperature of 2
+    model.compile("sgd", training.SoftmaxLoss())
+    data, held_out = fed(training=True), pipeline(stored(), RECIPE, "test")
+    with pytest.warns(UserWarning, match="the data's, which the model keeps") as warned:
+        model.fit(data, validation_data=held_out, epochs=2, verbose=0)
+    assert len([each for each in warned if "normalised" in str(each.message)]) == 1
+    assert network.preprocessing == data.preprocessing
+    assert (network.class_names, network.reading) == (ABC, "softmax")
+    refuses(r"Received: 'c' as 0, which is 2 of the model", model.evaluate, fed(ABC[::-1]))
+    model.preprocessing = network.preprocessing = Preprocessing(mean=(0.4,), std=(0.2,))
+    for call in (model.predict, model.evaluate, network.predict):
+        with pytest.warns(UserWarning, match="normalised as (sequential|vision_transf)"):
+            call(pipeline(stored(), RECIPE, "test"), verbose=0)
 
 
 @pytest.mark.any_backend

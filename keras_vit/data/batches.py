@@ -9,9 +9,12 @@ from typing import Self
 import keras
 
 from keras_vit.checks import needs_extra, positive_int
+from keras_vit.class_names import check_classes
 from keras_vit.data.arrays import ArraySource
 from keras_vit.data.pixels import normalized
-from keras_vit.workarounds import report_ended_workers
+from keras_vit.models.backbone import owner_of_images
+from keras_vit.models.trainer import Trainer, begin_training, compare_images
+from keras_vit.workarounds import calling_model, report_ended_workers
 
 
 class KerasBatches(keras.utils.PyDataset):
@@ -35,6 +38,7 @@ class KerasBatches(keras.utils.PyDataset):
         self.steps_per_epoch = self._steps = steps_per_epoch  # `_steps` are those of this object
         self.start, self.passes = 0, 0  # the first step, and the epochs that Keras has been through
         self._following = {}  # {step: the batches from it on} for the step after the last call's
+        self._seen = set()  # (id of a model, its method) that `on_epoch_begin` has looked at
 
     def __getstate__(self):
         return {**vars(self), "_following": {}}  # a copy reads for itself
@@ -79,6 +83,23 @@ class KerasBatches(keras.utils.PyDataset):
                 f"Received: batch_size={self.batch_size}; take another one, or remove the files."
             )
         return batch
+
+    def on_epoch_begin(self):
+        """Called by Keras before each epoch; looks at a model whose own `fit` does not.
+
+        That is a model of Keras's own classes, around a network of this library or not.
+        """
+        model, method = calling_model()
+        if isinstance(model, Trainer | None) or (id(model), method) in self._seen:
+            return
+        self._seen.add((id(model), method))
+        owner = owner_of_images(model)
+        if method == "fit":
+            begin_training(model, self, owner=owner)
+            return
+        if method == "evaluate":
+            check_classes(model, self)
+        compare_images(model, self, owner=owner)
 
     def on_epoch_end(self):
         """Called by Keras after each epoch.

@@ -18,6 +18,7 @@ from keras_vit.class_names import (
     record_classes,
 )
 from keras_vit.layers import kernels
+from keras_vit.models.compiled_loss import record_reading
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.models.record import records_in
 from keras_vit.outputs import check_problem
@@ -98,6 +99,24 @@ def compare_images(model, data, training=False, owner=None):
         trained.preprocessing = given
 
 
+def begin_training(model, data, validation=None, owner=None):
+    """Compares a model with the data that it is about to learn from, and records what they tell.
+
+    That is how images are prepared, which class has which number, and how outputs are read.
+    `owner`, a network in the model, may have the `preprocessing` instead.
+
+    Raises:
+        ValueError: labels that the loss or the outputs are not for, or other classes.
+    """
+    check_problem(model, getattr(data, "problem", None))
+    check_classes(model, data, validation)
+    warn_of_parts(data, validation)
+    check_outputs(model, data)
+    compare_images(model, data, training=True, owner=owner)
+    record_classes(model, data)
+    record_reading(model)
+
+
 class Trainer:
     """Keras's `fit`, `evaluate` and `predict` for a model of images with a `preprocessing`.
 
@@ -113,13 +132,8 @@ class Trainer:
         if hasattr(x, "from_step") and getattr(x, "training", False):
             given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
             kwargs |= {} if "shuffle" in given else {"shuffle": False}
-        check_problem(self, getattr(x, "problem", None))
-        check_classes(self, x, kwargs.get("validation_data"))
-        warn_of_parts(x, kwargs.get("validation_data"))
-        check_outputs(self, x)
         check_class_weight(self, kwargs.get("class_weight"))
-        compare_images(self, x, training=True)
-        record_classes(self, x)
+        begin_training(self, x, kwargs.get("validation_data"))
         with self._guarded("train", x, y):
             return super().fit(x, y, *args, **kwargs)
 
@@ -130,6 +144,7 @@ class Trainer:
             return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
+        compare_images(self, x)
         with self._guarded("predict", x):
             return super().predict(x, *args, **kwargs)
 

@@ -9,12 +9,9 @@ from typing import Any
 import keras
 
 from keras_vit import distribution
-from keras_vit.checks import positive_int, warn_of_parts
-from keras_vit.class_names import check_classes, record_classes
+from keras_vit.checks import positive_int
 from keras_vit.models.backbone import owner_of_images
-from keras_vit.models.compiled_loss import record_reading
-from keras_vit.models.trainer import compare_images, one_look
-from keras_vit.outputs import check_problem
+from keras_vit.models.trainer import begin_training, one_look
 from keras_vit.training.best import BestWeights
 from keras_vit.training.checkpoint import SaveEvery, inner_optimizer
 from keras_vit.training.run import Run
@@ -97,12 +94,7 @@ def fit(
         raise ValueError(f"Give epochs or steps. Received: epochs={epochs!r}, steps={steps!r}.")
     if getattr(model, "optimizer", None) is None:
         raise ValueError(f"The model must be compiled first. Received: {model.name!r}.")
-    check_problem(model, getattr(data, "problem", None))
-    check_classes(model, data, validation)
-    warn_of_parts(data, validation)
-    compare_images(model, data, training=True, owner=owner_of_images(model))
-    record_classes(model, data)
-    record_reading(model)
+    begin_training(model, data, validation, owner=owner_of_images(model))
     optimizer = inner_optimizer(model)
     if optimizer.use_ema:
         raise ValueError(
