@@ -149,6 +149,7 @@ def check_class_weight(model, class_weight):
             f"class_weight must have numbers of classes, 0..{len(numbers) - 1}, as keys. Received: "
             f"{', '.join(map(repr, wrong[:5]))}."
         )
+    check_weights(model, np.array([*class_weight.values()]), name="class_weight")
 
 
 def check_labels(model, labels):
@@ -207,6 +208,28 @@ def check_numbers(loss, labels, output_shape):
             wrong = sums[sums > 1.1]
     if len(wrong):
         raise ValueError(f"Labels must be {rule}. Received: {wrong[0]}{advice}.")
+
+
+def check_weights(model, weights, name="sample_weight"):
+    """Raises a ValueError where weights are no numbers of 0 or more, one for each image (or class).
+
+    Keras trains away from images of negative weights, loses the model to NaN, and multiplies rows
+    of weights with the losses of other images where the shapes allow it.
+    """
+    outputs = getattr(model, "outputs", None)
+    is_one = bool(outputs) and all(len(output.shape) == 2 for output in outputs)
+    for each in keras.tree.flatten(weights):
+        if not getattr(each, "ndim", 0) or not getattr(each, "is_fully_addressable", True):
+            continue
+        shape, each = tuple(each.shape), keras.ops.convert_to_numpy(each)
+        wrong = each[~((each >= 0) & (each < np.inf))] if each.dtype.kind in "biuf" else each
+        if is_one and shape not in (shape[:1], (*shape[:1], 1)):
+            wrong = [f"shape {shape}"]
+        if len(wrong):
+            raise ValueError(
+                f"{name} must have a number of 0 or more for each image or, as class_weight, for "
+                f"each class. Received: {wrong[0]}."
+            )
 
 
 def check_metrics(model, labels):
