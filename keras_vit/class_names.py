@@ -267,13 +267,16 @@ def _is_column(labels, output_shape):
 
 
 def warn_of_twins(class_names, source):
-    """Warns of names that differ by case, spaces, the form of Unicode or of a number alone."""
+    """Warns of names that differ by case, spaces, the form of Unicode or of a number alone.
+
+    "true" and "false" are forms of 1 and 0.
+    """
     forms = {}
     for name in dict.fromkeys(class_names):
         text = unicodedata.normalize("NFKC", name).casefold()
         text = " ".join("".join(c for c in text if unicodedata.category(c) != "Cf").split())
         with contextlib.suppress(ValueError):
-            text = str(float(text))  # "1" and "1.0"
+            text = str(float({"true": 1, "false": 0}.get(text, text)))  # "1", "1.0" and "true"
         forms.setdefault(text, []).append(ascii(name))
     if twins := [" and ".join(names) for names in forms.values() if len(names) > 1]:
         warnings.warn(
