@@ -256,6 +256,7 @@ def test_outputs_and_weights_of_other_classes_are_refused():
     for loss, labels, weights, message in (
         (training.SoftmaxLoss(), y, {"cat": 2.0}, "numbers of classes, 0..2.*Received: 'cat'"),
         (training.SoftmaxLoss(), y, {1: 2.0, 3: 1.0}, "Received: 3"),
+        (training.SoftmaxLoss(), y, {1: 2.0, 2: -1.0}, "class_weight must.*Received: -1"),
         (several, np.ones((4, 3)), {0: 1.0, 1: 2.0}, "one class of several.*sample_weight"),
         ("mse", np.ones((4, 3)), {0: 1.0, 1: 2.0}, "one class of several"),
     ):

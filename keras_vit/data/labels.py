@@ -183,7 +183,10 @@ def _classes_by_number(rows, has_lists, names, problem, place):
 
     if not has_lists and problem in (None, "single_label"):
         if names is None and problem:
-            rows = {file: str(number) for file, number in rows.items()}
+            # Equal numbers are one class, which is called as the whole number if one is there.
+            in_order = sorted(rows.values(), key=lambda number: type(number) is int)
+            names_of = {number: str(number) for number in in_order}
+            rows = {file: names_of[number] for file, number in rows.items()}
             return _classes_by_name(rows, has_lists, None, problem, place)
         if names:  # the classes are listed, and labels are their numbers
             fits = np.isin(list(rows.values()), np.arange(len(names)))

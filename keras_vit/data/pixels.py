@@ -102,7 +102,16 @@ def picture_of(image, channels):
         # it gives 0..4095, and it turns a negative (white is 0) of 8 bits only.
         tags = getattr(image, "tag_v2", {})
         bits = tags.get(TiffImagePlugin.BITSPERSAMPLE, (16,))[0]
-        pixels = np.asarray(image).astype(np.float32) * np.float32(255 / (2**bits - 1))
+        pixels = np.asarray(image)
+        used = int(pixels.max()).bit_length()
+        if 0 < used <= bits - 4:  # in few texts, as Python shows each once
+            warnings.warn(
+                f"The gray levels of an image of {bits} bits are 0..{2**bits - 1}. Received: none "
+                f"above {2**used - 1}, which is nearly black; multiply the pixels of such files by "
+                f"{2 ** (bits - used)} where that is white.",
+                stacklevel=2,
+            )
+        pixels = pixels.astype(np.float32) * np.float32(255 / (2**bits - 1))
         if tags.get(TiffImagePlugin.PHOTOMETRIC_INTERPRETATION) == 0:
             pixels = 255 - pixels
         image = Image.fromarray((pixels + 0.5).astype(np.uint8))

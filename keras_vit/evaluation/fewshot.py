@@ -5,6 +5,7 @@ of training images to {-1, 1}^K target vectors", as in big_vision/evaluators/few
 """
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -210,13 +211,24 @@ def features_to_compare(model, train, test, **options):
 
 
 def check_pair(train, test, name="test"):
-    """Finite features (images, features) and class numbers (images,), of both sets."""
+    """Finite features (images, features) and class numbers (images,), of both sets.
+
+    Features that are in both, as those of one image are, are warned of.
+    """
     x, y = check_features(*train, "train_features")
     test_x, test_y = check_features(*test, f"{name}_features")
     if x.shape[1] != test_x.shape[1]:
         raise ValueError(
             f"Train and {name} features must have the same length. Received: "
             f"{x.shape[1]} and {test_x.shape[1]}."
+        )
+    learned = {row.tobytes() for row in x}
+    if both := [row for row, vector in enumerate(test_x) if vector.tobytes() in learned]:
+        warnings.warn(
+            f"Images for {name} should not be learned from. Received: {len(both)} of {len(test_x)} "
+            f"{name} features that train features have as well, first in row {both[0]}; take "
+            "images that stay apart.",
+            stacklevel=3,
         )
     return x, y, test_x, test_y
 

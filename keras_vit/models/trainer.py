@@ -10,19 +10,14 @@ import warnings
 import keras
 
 from keras_vit.checks import warn_of_parts
-from keras_vit.class_names import (
-    check_class_weight,
-    check_classes,
-    check_labels,
-    check_outputs,
-    record_classes,
-)
+from keras_vit.class_names import check_classes, record_classes
 from keras_vit.layers import kernels
 from keras_vit.models.compiled_loss import record_reading
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.models.record import records_in
 from keras_vit.outputs import check_problem
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.supervision import check_class_weight, check_labels, check_outputs, check_weights
 from keras_vit.workarounds import keep_values_after_errors, new_train_function, one_at_a_time
 
 STEPS = ("train", "test", "predict")
@@ -134,13 +129,13 @@ class Trainer:
             kwargs |= {} if "shuffle" in given else {"shuffle": False}
         check_class_weight(self, kwargs.get("class_weight"))
         begin_training(self, x, kwargs.get("validation_data"))
-        with self._guarded("train", x, y):
+        with self._guarded("train", x, y, kwargs.get("sample_weight")):
             return super().fit(x, y, *args, **kwargs)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         check_classes(self, x)
         compare_images(self, x)
-        with self._guarded("test", x, y):
+        with self._guarded("test", x, y, kwargs.get("sample_weight")):
             return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
@@ -148,13 +143,13 @@ class Trainer:
         with self._guarded("predict", x):
             return super().predict(x, *args, **kwargs)
 
-    def train_on_batch(self, x, y=None, *args, **kwargs):
-        with self._guarded("train", x, y):
-            return super().train_on_batch(x, y, *args, **kwargs)
+    def train_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
+        with self._guarded("train", x, y, sample_weight):
+            return super().train_on_batch(x, y, sample_weight, *args, **kwargs)
 
-    def test_on_batch(self, x, y=None, *args, **kwargs):
-        with self._guarded("test", x, y):
-            return super().test_on_batch(x, y, *args, **kwargs)
+    def test_on_batch(self, x, y=None, sample_weight=None, *args, **kwargs):
+        with self._guarded("test", x, y, sample_weight):
+            return super().test_on_batch(x, y, sample_weight, *args, **kwargs)
 
     def predict_on_batch(self, x):
         with self._guarded("predict", x):
@@ -171,10 +166,11 @@ class Trainer:
         return super().train_step(*args, **kwargs)
 
     @contextlib.contextmanager
-    def _guarded(self, step, x, y=None):
+    def _guarded(self, step, x, y=None, weights=None):
         with one_at_a_time(self, step), one_look(), keep_values_after_errors(self):
             look(self, step, x)
             check_labels(self, y)
+            check_weights(self, weights)
             yield
 
     def make_train_function(self, force=False):
@@ -201,10 +197,11 @@ class Trainer:
         seen = _SEEN.get()
         if seen is not None and (id(self), step) not in seen:
             first, batches = _first_of(batches, self.steps_per_execution)
-            x, y, _ = keras.utils.unpack_x_y_sample_weight(first)
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(first)
             look(self, step, x)
             if step != "predict":
                 check_labels(self, y)
+                check_weights(self, weights)
             seen.add((id(self), step))
         return function(*state, batches)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import keras
 
-from keras_vit import class_names
+from keras_vit import supervision
 
 
 def batches(model, data, start, stop):
@@ -39,11 +39,11 @@ def for_keras(batches, example, devices, again):
 
 
 def check_labels(model, batch):
-    """Checks that a model has a class for each label, of each head.
+    """Checks that a model has a class for each label, of each head, and that weights are weights.
 
     That is known for the losses that `check_numbers` names.
     """
-    labels, loss = keras.utils.unpack_x_y_sample_weight(batch)[1], model.loss
+    (_, labels, weights), loss = keras.utils.unpack_x_y_sample_weight(batch), model.loss
     has_heads = isinstance(loss, Mapping) and isinstance(getattr(model, "output", None), Mapping)
     if has_heads and not (isinstance(labels, Mapping) and set(loss) <= set(labels)):
         received = list(labels) if isinstance(labels, Mapping) else type(labels).__name__
@@ -51,4 +51,5 @@ def check_labels(model, batch):
             f"Labels must be a dict {{head: labels}} of {', '.join(map(repr, loss))}. "
             f"Received: {received}."
         )
-    class_names.check_labels(model, labels)
+    supervision.check_labels(model, labels)
+    supervision.check_weights(model, weights)

@@ -64,6 +64,9 @@ def test_a_mapping_of_numbers_classes_or_values():
     assert read_labels(listed)[:3] == ("single_label", ("x", "y", "z"), {"a": 2, "b": 0})
     assert read_labels({"a": "z", "b": "x"})[:3] == ("single_label", ("x", "z"), {"a": 1, "b": 0})
     assert read_labels({"a": 7, "b": 3}, "single_label").class_names == ("3", "7")
+    mixed = {"a": 2.0, "b": 1, "c": True, "d": 1.0, "e": 0.5, "f": 2, "g": False}
+    classes, values = read_labels(mixed, "single_label")[1:3]
+    assert classes == ("0.5", "1", "2", "False") and [*values.values()] == [2, 1, 1, 1, 0, 2, 3]
     found = read_labels({"a": np.array([0.5, 2]), "b": [1, 2]}, "regression")
     assert found.class_names is None and found.values["a"].tolist() == [0.5, 2]
     assert read_labels({"a": 7, "b": 3}, "regression").values["a"].shape == ()

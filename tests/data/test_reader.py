@@ -5,7 +5,9 @@ import warnings
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from keras_vit import Preprocessing
 from keras_vit.data import Transform, pipeline, preprocess
 from tests.data.pipeline_cases import RANDOM, assert_same, class_folders, pack, recipe
 
@@ -75,3 +77,21 @@ def test_arrays_of_floats_have_the_pixels_in_training_that_they_have_in_predicti
         found, _ = next(iter(batches))
         order = [np.abs(found - image).max(axis=(1, 2, 3)).argmin() for image in expected]
         np.testing.assert_array_equal(found[order], expected)
+
+
+def test_deep_images_whose_highest_bits_are_empty_are_told_of(tmp_path):
+    """Cameras and scanners save 12 bits in files of 16."""
+    gray = np.arange(64, dtype="uint16").reshape(8, 8) * 65
+    for name, factor in (("dark", 1), ("deep", 16)):
+        Image.fromarray(gray * np.uint16(factor)).save(tmp_path / f"{name}.png")
+    images = [
+        tmp_path / "deep.png",
+        Image.fromarray(gray * np.uint16(16)),
+        0 * gray.astype("uint8"),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        preprocess(images, preprocessing=Preprocessing(), image_size=8)
+    for dark in (tmp_path / "dark.png", Image.fromarray(gray)):
+        with pytest.warns(UserWarning, match="of 16 bits .*none above 4095, .*multiply .* by 16 "):
+            preprocess(dark, preprocessing=Preprocessing(), image_size=8)

@@ -240,6 +240,7 @@ def test_settings_tell_classes_and_labels_of_another_set(tmp_path):
         (("red fox", "red\u00a0fox", "red fox "), r"'red fox' and 'red fox ' and 'red\\xa0fox'"),
         (("caf\u00e9", "cafe\u0301"), r"'cafe\\u0301' and 'caf\\xe9'"),
         (("1", "1.0", "2"), "'1' and '1.0'"),
+        (("1", "0", "false", "True"), "'0' and 'false'; '1' and 'True'"),
     ],
 )
 def test_names_of_classes_that_look_alike_are_warned_of(tmp_path, names, twins):

@@ -1,13 +1,15 @@
 """Neighbours and linear probes on frozen features."""
 
+import functools
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from sklearn import exceptions, linear_model, neighbors
 
-from keras_vit.evaluation import knn, linear_probe
+from keras_vit.evaluation import fewshot, knn, linear_probe
 from tests.support import refuses
 
 pytestmark = pytest.mark.any_backend
@@ -92,6 +94,18 @@ def test_train_and_test_features_fit_one_another(method):
     known = TRAIN[1] < 3
     with pytest.warns(UserWarning, match=r"counts as wrong. Received: \d+ of 101, .* of class 3"):
         method(TRAIN[0][known], TRAIN[1][known], *TEST)
+
+
+@pytest.mark.parametrize("method", [knn, linear_probe, functools.partial(fewshot, None)])
+def test_images_that_are_learned_from_and_tested_on_are_told_of(method):
+    sets = (TRAIN, TEST) if isinstance(method, functools.partial) else (*TRAIN, *TEST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        method(*sets)
+    both = np.concatenate([TEST[0], TRAIN[0][3:7]]), np.concatenate([TEST[1], TRAIN[1][3:7]])
+    sets = (TRAIN, both) if isinstance(method, functools.partial) else (*TRAIN, *both)
+    with pytest.warns(UserWarning, match="Received: 4 of 105 test features .*first in row 101"):
+        method(*sets)
 
 
 def test_probe_of_bad_input(monkeypatch):

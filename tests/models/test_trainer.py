@@ -199,6 +199,28 @@ def test_labels_that_are_numbers_of_no_class_are_refused(form, shift, loss):
     model.fit(IMAGES, np.where(LABELS == 2, -1, LABELS), verbose=0)
 
 
+def test_weights_that_are_no_weights_are_refused():
+    model, right = tiny_vit(depth=1), np.arange(12.0)[:, None]
+    model.compile("sgd", training.SoftmaxLoss())
+    held_out = (IMAGES, LABELS, right)
+    model.fit(IMAGES, LABELS, sample_weight=right, validation_data=held_out, verbose=0)
+    before = to_numpy(model.get_layer("head").kernel)
+    for weights, message in (
+        (np.array([1, 1, 1, -1] * 3), "-1"),
+        (np.array([1, np.nan, 1, 1] * 3), "nan"),
+        (np.ones((12, 3)), r"shape \((12|4), 3\)"),
+    ):
+        message = f"sample_weight must have.*Received: {message}"
+        batches = ((IMAGES[i : i + 4], LABELS[i : i + 4], weights[i : i + 4]) for i in (0, 4, 8))
+        refuses(message, model.fit, IMAGES, LABELS, sample_weight=weights, verbose=0)
+        refuses(message, model.fit, batches, verbose=0)
+        refuses(message, model.train_on_batch, IMAGES, LABELS, weights)
+        refuses(message, model.evaluate, IMAGES, LABELS, sample_weight=weights, verbose=0)
+    assert_same(to_numpy(model.get_layer("head").kernel), before)
+    held_out = (IMAGES, LABELS, weights)
+    refuses(message, model.fit, IMAGES, LABELS, validation_data=held_out, verbose=0)
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_looking_loses_no_batch_and_compiles_nothing_twice(steps):
     """A run whose values are looked at is the run whose values are not."""
