@@ -1,10 +1,15 @@
-"""Strict assignment: every variable and every array is accounted for, or nothing happens."""
+"""Strict assignment: every variable and every array is accounted for, or nothing happens.
+
+`plan_load` decides everything and changes nothing; `assign` carries its plan out.
+"""
 
 import dataclasses
 
 import numpy as np
 
 from keras_vit.checks import marked
+from keras_vit.heads import OF_HEADS
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import shortened, visible
 from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.safety import CheckpointError, warn
@@ -12,32 +17,62 @@ from keras_vit.weights.safety import CheckpointError, warn
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
 DISTILLATION_HEAD = ("head_distillation/kernel", "head_distillation/bias")
+SET_BY_HAND = ("preprocessing", "reading", "class_names")  # attributes of a model, if at all
 FITTING = "keras_vit.from_checkpoint builds the model that fits a file."
 
 
-def assign(model, checkpoint, fresh_head=False, advice=FITTING):
-    """Gives a model the arrays of a `CanonicalCheckpoint`, all or none, and returns a `LoadReport`.
+@dataclasses.dataclass(frozen=True)
+class LoadPlan:
+    """What a model is to take of a checkpoint."""
 
-    The model keeps the report and the preprocessing, and with a head its class names. `advice` is
-    what the error for a misfit says to do; `fresh_head` is as in `load_weights`.
+    values: dict  # path of a variable -> its new value
+    attributes: dict  # attribute of the model -> its new value
+    report: "LoadReport"
+
+
+def plan_load(model, checkpoint, fresh_head=False, advice=FITTING):
+    """The `LoadPlan` of a model and a `CanonicalCheckpoint` in its sizes; all or none is loaded.
+
+    `advice` is what the error for a misfit says to do; `fresh_head` is as in `load_weights`.
 
     Raises:
-        CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
+        CheckpointError: the two do not fit, or an array is not finite.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
     left_out = last_layers_left_out(checkpoint.arrays, variables, fresh_head=fresh_head)
     values = fitting_values(
         model, checkpoint, variables=variables, left_out=left_out, advice=advice
     )
-    # Everything fits: from here on the model changes.
-    for path, value in values.items():
+    attributes = {
+        "preprocessing": checkpoint.preprocessing,
+        "weights_from": checkpoint.name or None,
+        "reading": checkpoint.reading or model.reading,
+        "class_names": checkpoint.class_names,
+        "label_set": checkpoint.label_set,
+    }
+    if HEAD[0] not in values:
+        attributes = {name: x for name, x in attributes.items() if name not in OF_HEADS}
+    report = report_of(model, checkpoint, variables=variables, left_out=left_out)
+    return LoadPlan(values, attributes, report)
+
+
+def assign(model, plan):
+    """Carries out a `LoadPlan`, and warns of what the model loses by it that somebody has set."""
+    variables = {variable.path: variable for variable in model.weights}
+    for path, value in plan.values.items():
         variables[path].assign(value)
-    model.preprocessing, model.weights_from = checkpoint.preprocessing, checkpoint.name or None
-    if HEAD[0] in values:
-        model.class_names, model.label_set = checkpoint.class_names, checkpoint.label_set
-        model.reading = checkpoint.reading or model.reading
-    model.load_report = report_of(model, checkpoint, variables=variables, left_out=left_out)
-    return model.load_report
+    before = {name: getattr(model, name) for name in SET_BY_HAND if name in plan.attributes}
+    for name, value in plan.attributes.items():
+        setattr(model, name, value)
+    model.load_report = plan.report
+    for name, old in before.items():
+        new = getattr(model, name)
+        if old not in (None, Preprocessing(), new):  # the first two are of a new model
+            warn(
+                f"model.{name} comes with the weights. Received: {old!s:.200} before, now "
+                f"{new!s:.200}; set it again if it still holds."
+            )
+    return plan.report
 
 
 def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):

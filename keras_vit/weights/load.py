@@ -1,4 +1,4 @@
-"""Published checkpoints into models: read the file -> fit to the model -> assign -> report.
+"""Published checkpoints into models: read the file -> fit to the model -> plan -> assign.
 
 The way of one array, the positions in Google's ViT-B_16.npz, into a model for 384 x 384 pixels:
 
@@ -8,8 +8,9 @@ The way of one array, the positions in Google's ViT-B_16.npz, into a model for 3
 3. `Family.read` (family.py) brings it into canonical form: by the table of the family
    `Transformer/posembed_input/pos_embedding` is the variable `patch_encoder/position/embedding`.
 4. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
-5. `assign` (assign.py) gives it to the variable, once every array has a variable of its shape.
-6. The `LoadReport` lists it under `resized`.
+5. `plan_load` (assign.py) finds it a variable of its shape, as every array must have one; the
+   `LoadReport` lists it under `resized`.
+6. `assign` gives it to the variable.
 """
 
 import dataclasses
@@ -22,9 +23,8 @@ from keras_vit.models import BiT, VisionTransformer, resize_weights
 from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.assign import FITTING, LoadReport, assign
+from keras_vit.weights.assign import FITTING, LoadReport, assign, plan_load
 from keras_vit.weights.canonical import ROOT
 from keras_vit.weights.fetch import local_path, locate
 from keras_vit.weights.files import open_checkpoint
@@ -33,12 +33,10 @@ from keras_vit.weights.huggingface_images import class_names_of, reading_of_conf
 from keras_vit.weights.readers import find_model
 from keras_vit.weights.safety import CheckpointError, check_architecture, naming, warn
 
-# The name of the matrix of a head, behind what the names of a model around it begin with.
-HEAD = re.compile(
+# The matrix of a head: its name, behind what the names of a model around it begin with.
+MATRIX_OF_HEAD = re.compile(
     r"(?P<outer>(.*[./])?)(heads?|classifier|fc|linear)[./]((head|fc)[./])?(weight|kernel)"
 )
-# What comes with weights, as a model has it of which nobody has set it.
-UNSET = {"preprocessing": Preprocessing(), "reading": None, "class_names": None}
 
 
 def load_weights(
@@ -90,15 +88,7 @@ def load_weights(
     checkpoint = fit_to_model(
         checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
     )
-    before = {name: getattr(model, name) for name in UNSET}
-    report = assign(model, checkpoint, fresh_head=fresh_head)
-    for name, value in before.items():
-        new = getattr(model, name)
-        if value not in (UNSET[name], new):
-            warn(
-                f"model.{name} comes with the weights. Received: {value!s:.200} before, now "
-                f"{new!s:.200}; set it again if it still holds."
-            )
+    report = assign(model, plan_load(model, checkpoint, fresh_head=fresh_head))
     if report.differs:
         warn(f"The model computes something else than its weights:\n{report}")
     return report
@@ -139,7 +129,7 @@ def from_checkpoint(
     advice = "Its arrays contradict each other, or the config beside them."
     if overrides:
         advice = f"Leave out what the file has otherwise, of {', '.join(overrides)}."
-    assign(model, checkpoint, advice=advice)
+    assign(model, plan_load(model, checkpoint, advice=advice))
     return model
 
 
@@ -197,7 +187,7 @@ def add_outputs(checkpoint, config):
 
 def _warn_of_head(checkpoint):
     """Warns of a head that stands beside the prefix of a model, or beside a part of it."""
-    inner, heads = checkpoint.prefix, map(HEAD.fullmatch, checkpoint.ignored)
+    inner, heads = checkpoint.prefix, map(MATRIX_OF_HEAD.fullmatch, checkpoint.ignored)
     names = [m[0] for m in heads if m and inner != m["outer"] and inner.startswith(m["outer"])]
     if names:
         warn(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.assign import assign
+from keras_vit.weights.assign import assign, plan_load
 from keras_vit.weights.files import Contents, open_checkpoint
 from keras_vit.weights.formats import bit
 from keras_vit.weights.safety import check_architecture
@@ -74,7 +74,7 @@ def load(contents, dtype="float32"):
     canonical = read(contents)
     check_architecture(canonical)
     model = keras_vit.BiT(**canonical.arguments, dtype=dtype)
-    assign(model, canonical)
+    assign(model, plan_load(model, canonical))
     return model
 
 

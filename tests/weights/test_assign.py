@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.assign import assign
+from keras_vit.weights.assign import assign, plan_load
 from keras_vit.weights.canonical import CanonicalCheckpoint
 from keras_vit.weights.model_arguments import Arguments
 from tests.support import randomize, refuses
@@ -39,9 +39,12 @@ def given(arrays, variables, **options):
     checkpoint = CanonicalCheckpoint("x", arrays, {n: n for n in arrays}, Arguments(), model="BiT")
     weights = [Variable(name, shape) for name, shape in variables.items()]
     facts = {"name": "model", "variant": keras_vit.BIT_VARIANTS["R50x1"]}
-    model = types.SimpleNamespace(weights=weights, channels=3, reading=None, **facts)
+    facts |= dict.fromkeys(("preprocessing", "reading", "class_names", "label_set", "weights_from"))
+    model = types.SimpleNamespace(weights=weights, channels=3, **facts)
     try:
-        report = assign(model, checkpoint, **options)
+        plan = plan_load(model, checkpoint, **options)
+        assert not any(variable.value is not None for variable in weights)
+        report = assign(model, plan)
     except keras_vit.CheckpointError:
         assert not any(variable.value is not None for variable in weights)
         raise

@@ -19,7 +19,7 @@ from keras_vit.weights.safety import unsupported
 from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Table
 
 BLOCK = "transformer.resblocks.{i}."
-VISUAL, TRUNK, HEAD = "visual.", "visual.trunk.", "visual.head.proj."
+VISUAL, TRUNK, TRUNK_HEAD = "visual.", "visual.trunk.", "visual.head.proj."
 OF_OPENAI = ("input_resolution", "context_length", "vocab_size")
 
 
@@ -73,12 +73,12 @@ class Trunk(Family):
     def read(self, contents, caller):
         file = contents.arrays
         # The linear map behind the trunk is a head if it has a bias, and else a projection.
-        behind = "head." if HEAD + "bias" in file else "projection."
+        behind = "head." if TRUNK_HEAD + "bias" in file else "projection."
         tower = [name for name in file if name.startswith(VISUAL)]
-        names = {name.removeprefix(TRUNK).replace(HEAD, behind): name for name in tower}
+        names = {name.removeprefix(TRUNK).replace(TRUNK_HEAD, behind): name for name in tower}
         if not timm.FAMILY.recognises(names):
             raise unsupported("a trunk that is no Vision Transformer")
-        if {HEAD + "weight", TRUNK + "head.weight"} <= file.keys():
+        if {TRUNK_HEAD + "weight", TRUNK + "head.weight"} <= file.keys():
             raise unsupported("two heads, one after the other")
         arrays = {plain: file[name] for plain, name in names.items()}
         config = timm_config(contents.config)
