@@ -155,8 +155,7 @@ def _build_and_load(model, variant, row, weights, options):
     of_file = checkpoint.arguments
     inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
     built = model(variant, **{**inherited, **building_arguments(options)})
-    checkpoint = fit_to_model(checkpoint, built, options.get("interpolation"))
-    assign(built, plan_load(built, checkpoint))
+    assign(built, plan_load(built, fit_to_model(checkpoint, built, options.get("interpolation"))))
     return built
 
 
