@@ -16,7 +16,7 @@ from keras_vit.models.surgery import building_arguments
 from keras_vit.text import shortened, unknown
 from keras_vit.variants import VARIANTS, get_variant
 from keras_vit.weights import catalog
-from keras_vit.weights.assign import assign
+from keras_vit.weights.assign import assign, plan_load
 from keras_vit.weights.fetch import locate
 from keras_vit.weights.load import computed_positions, fit_to_model, read
 
@@ -155,7 +155,7 @@ def _build_and_load(model, variant, row, weights, options):
     of_file = checkpoint.arguments
     inherited = {n: of_file[n] for n in marked(type(row), "inherited") if n in of_file}
     built = model(variant, **{**inherited, **building_arguments(options)})
-    assign(built, fit_to_model(checkpoint, built, options.get("interpolation")))
+    assign(built, plan_load(built, fit_to_model(checkpoint, built, options.get("interpolation"))))
     return built
 
 

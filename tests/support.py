@@ -254,6 +254,6 @@ def oracle_cases(family):
 
 def canonical_arrays(file):
     """The arrays under the authors' names, by the path of the variable that they are for."""
-    arrays, _, _ = google.FAMILY.arrays_of(file)
+    arrays = google.FAMILY.arrays_of(file).arrays
     kernel = arrays["patch_encoder/projection/kernel"]
     return {**arrays, "patch_encoder/projection/kernel": kernel.reshape(-1, kernel.shape[-1])}

@@ -4,8 +4,9 @@ import dataclasses
 import re
 
 from keras_vit.text import shortened
+from keras_vit.weights.canonical import CanonicalWeights
 from keras_vit.weights.safety import CheckpointError, unsupported
-from keras_vit.weights.tables import NamedArrays, Table
+from keras_vit.weights.tables import Table
 
 NEVER = r"(?!)"  # a pattern that no name fits
 
@@ -38,7 +39,7 @@ class ArrayNames:
         return 2 * len(known) > len(file)
 
     def arrays_of(self, file):
-        """The `NamedArrays` of those in a file.
+        """The `CanonicalWeights` of the arrays in a file.
 
         Patch kernels have the shape (height, width, channels, width of a token).
         """
@@ -57,9 +58,9 @@ class ArrayNames:
         except (ValueError, LookupError) as error:
             text = f"Arrays that join several layers have other shapes ({error})."
             raise CheckpointError(text) from error
-        read = self.table.read(layers, self.name, self.ignored)
-        names_in_file = {path: names.get(n, n) for path, n in read.names_in_file.items()}
-        return NamedArrays(read.arrays, names_in_file, tuple(names.get(n, n) for n in read.ignored))
+        weights = CanonicalWeights(*self.table.read(layers, self.name, self.ignored))
+        weights.rename(names)
+        return weights
 
     def plain_name(self, name, file):
         """The name of an array as it stands in the table."""

@@ -1,10 +1,15 @@
-"""Strict assignment: every variable and every array is accounted for, or nothing happens."""
+"""Strict assignment: every variable and every array is accounted for, or nothing happens.
+
+`plan_load` decides everything and changes nothing; `assign` carries its plan out.
+"""
 
 import dataclasses
 
 import numpy as np
 
 from keras_vit.checks import marked
+from keras_vit.heads import OF_HEADS
+from keras_vit.preprocessing import Preprocessing
 from keras_vit.text import shortened, visible
 from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.safety import CheckpointError, warn
@@ -12,41 +17,68 @@ from keras_vit.weights.safety import CheckpointError, warn
 PRE_LOGITS = ("pre_logits/kernel", "pre_logits/bias")
 HEAD = ("head/kernel", "head/bias")
 DISTILLATION_HEAD = ("head_distillation/kernel", "head_distillation/bias")
+SET_BY_HAND = ("preprocessing", "reading", "class_names")  # attributes of a model, if at all
 FITTING = "keras_vit.from_checkpoint builds the model that fits a file."
 
 
-def assign(model, checkpoint, fresh_head=False, advice=FITTING):
-    """Gives a model the arrays of a `CanonicalCheckpoint`, all or none, and returns a `LoadReport`.
+@dataclasses.dataclass(frozen=True)
+class LoadPlan:
+    """What a model is to take of a checkpoint."""
 
-    The model keeps the report and the preprocessing, and with a head its class names. `advice` is
-    what the error for a misfit says to do; `fresh_head` is as in `load_weights`.
+    values: dict  # path of a variable -> its new value
+    attributes: dict  # attribute of the model -> its new value
+    report: "LoadReport"
+
+
+def plan_load(model, checkpoint, fresh_head=False, advice=FITTING):
+    """The `LoadPlan` of a model and a `CanonicalCheckpoint` in its sizes; all or none is loaded.
+
+    `advice` is what the error for a misfit says to do; `fresh_head` is as in `load_weights`.
 
     Raises:
-        CheckpointError: the two do not fit, or an array is not finite; the model is unchanged.
+        CheckpointError: the two do not fit, or an array is not finite.
     """
     variables = {v.path: v for v in model.weights if "seed_generator" not in v.path}
-    left_out = last_layers_left_out(checkpoint.arrays, variables, fresh_head=fresh_head)
+    left_out = last_layers_left_out(checkpoint.weights.arrays, variables, fresh_head=fresh_head)
     values = fitting_values(
         model, checkpoint, variables=variables, left_out=left_out, advice=advice
     )
-    # Everything fits: from here on the model changes.
-    for path, value in values.items():
+    has_head = HEAD[0] in values
+    attributes = {
+        name: value
+        for name, value in vars(checkpoint.metadata).items()
+        if name not in OF_HEADS or (has_head and (name, value) != ("reading", None))
+    }
+    report = report_of(model, checkpoint, variables=variables, left_out=left_out)
+    return LoadPlan(values, attributes, report)
+
+
+def assign(model, plan):
+    """Carries out a `LoadPlan`, and warns of what the model loses by it that somebody has set."""
+    variables = {variable.path: variable for variable in model.weights}
+    for path, value in plan.values.items():
         variables[path].assign(value)
-    model.preprocessing, model.weights_from = checkpoint.preprocessing, checkpoint.name or None
-    if HEAD[0] in values:
-        model.class_names, model.label_set = checkpoint.class_names, checkpoint.label_set
-        model.reading = checkpoint.reading or model.reading
-    model.load_report = report_of(model, checkpoint, variables=variables, left_out=left_out)
-    return model.load_report
+    before = {name: getattr(model, name) for name in SET_BY_HAND if name in plan.attributes}
+    for name, value in plan.attributes.items():
+        setattr(model, name, value)
+    model.load_report = plan.report
+    for name, old in before.items():
+        new = getattr(model, name)
+        if old not in (None, Preprocessing(), new):  # the first two are of a new model
+            warn(
+                f"model.{name} comes with the weights. Received: {old!s:.200} before, now "
+                f"{new!s:.200}; set it again if it still holds."
+            )
+    return plan.report
 
 
-def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
-    """Path of a variable -> its new value, in its precision; changes nothing.
+def fitting_values(model, checkpoint, variables, left_out, advice):
+    """Path of a variable -> its new value, in its precision; raises as `plan_load` does.
 
-    `variables` are those of the model by path; `left_out` are names of either side that may be left
-    over. It raises as `assign` does.
+    `variables` are those of the model by path; `left_out` are names of either side.
     """
-    arrays = {name: a for name, a in checkpoint.arrays.items() if name not in left_out}
+    weights, file = checkpoint.weights, checkpoint.source.path
+    arrays = {name: a for name, a in weights.arrays.items() if name not in left_out}
     variables = {path: variable for path, variable in variables.items() if path not in left_out}
     shapes = {path: tuple(variables[path].shape) for path in variables if path in arrays}
     misshapen = [
@@ -55,41 +87,40 @@ def fitting_values(model, checkpoint, variables, left_out=(), advice=FITTING):
         if arrays[path].shape != shape
     ]
     missing = [path for path in variables if path not in arrays]
-    unused = [checkpoint.names_in_file[name] for name in arrays if name not in variables]
+    unused = [weights.names_in_file[name] for name in arrays if name not in variables]
     if misshapen or missing or unused:
         raise CheckpointError(
-            f"The checkpoint {checkpoint.path!r} does not fit the model {model.name!r}; "
+            f"The checkpoint {file!r} does not fit the model {model.name!r}; "
             f"nothing was loaded. {_likely_cause(model, checkpoint)}{advice}\n"
             f"  In the model only: {shortened(missing, 6)}\n"
             f"  In the file only: {shortened(unused, 6)}\n"
             f"  Of another shape: {shortened(misshapen, 6)}"
         )
     values = {path: _in_precision(arrays[path], variables[path]) for path in variables}
-    _check_numbers(values, checkpoint)
+    _check_numbers(values, weights.names_in_file, file=file)
     return values
 
 
-def _check_numbers(values, checkpoint):
-    """Raises a CheckpointError for values that are no weights, and warns of zeros."""
-    stored = checkpoint.names_in_file
-    if whole := [stored[path] for path, v in values.items() if v.dtype.kind in "iub"]:
+def _check_numbers(values, stored, file):
+    """Refuses values that are no weights, and warns of zeros; `stored` has their names."""
+    if whole := [stored[name] for name, v in values.items() if v.dtype.kind in "iub"]:
         raise CheckpointError(
-            f"The checkpoint {checkpoint.path!r} has whole numbers as weights in "
-            f"{shortened(whole)}; nothing was loaded. It was quantised, and what its numbers stand "
-            "for is not in them: take the weights as they were before."
+            f"The checkpoint {file!r} has whole numbers as weights in {shortened(whole)}; nothing "
+            "was loaded. It was quantised, and what its numbers stand for is not in them: take the "
+            "weights as they were before."
         )
-    is_finite = {path: v.dtype.kind == "f" and np.isfinite(v).all() for path, v in values.items()}
-    if not_finite := [stored[path] for path in values if not is_finite[path]]:
+    is_finite = {name: v.dtype.kind == "f" and np.isfinite(v).all() for name, v in values.items()}
+    if not_finite := [stored[name] for name in values if not is_finite[name]]:
         raise CheckpointError(
-            f"The checkpoint {checkpoint.path!r} has NaN or infinite values in "
-            f"{shortened(not_finite)}, as they are or in the precision of the model; nothing was "
-            "loaded. The training that wrote it diverged, or the file is damaged."
+            f"The checkpoint {file!r} has NaN or infinite values in {shortened(not_finite)}, as "
+            "they are or in the precision of the model; nothing was loaded. The training that "
+            "wrote it diverged, or the file is damaged."
         )
     empty = [n for n, v in values.items() if n.endswith(("kernel", "gamma")) and not v.any()]
     if empty := [stored[name] for name in empty if name not in (*HEAD, *DISTILLATION_HEAD)]:
         warn(
-            f"The checkpoint {checkpoint.path!r} has zeros alone in {shortened(empty)}, as a "
-            "download that was interrupted leaves them; fetch it again, unless they are meant."
+            f"The checkpoint {file!r} has zeros alone in {shortened(empty)}, as a download that "
+            "was interrupted leaves them; fetch it again, unless they are meant."
         )
 
 
@@ -117,26 +148,19 @@ def last_layers_left_out(arrays, variables, fresh_head):
 
 def report_of(model, checkpoint, variables, left_out):
     """The `LoadReport` of a model that has the arrays of a checkpoint, but for those left out."""
-    arrays, arguments = checkpoint.arrays, checkpoint.arguments
-    settings = {**arguments, "preprocessing": str(checkpoint.preprocessing)}
+    weights, arguments = checkpoint.weights, checkpoint.arguments
+    settings = {**arguments, "preprocessing": str(checkpoint.metadata.preprocessing)}
     compared = {n: getattr(model.variant, n) for n in marked(type(model.variant), "compared")}
-    left_in_file = (checkpoint.names_in_file[name] for name in left_out if name in arrays)
+    left_in_file = (weights.names_in_file[name] for name in left_out if name in weights.arrays)
     return LoadReport(
         loaded=tuple(path for path in variables if path not in left_out),
         initial=tuple(path for path in left_out if path in variables),
-        ignored=(*left_in_file, *checkpoint.ignored),
-        resized=checkpoint.resized,
-        head=_fate_of_head(arrays, variables, left_out=left_out),
+        ignored=(*left_in_file, *arguments.ignored, *weights.ignored),
+        resized=weights.resized,
+        head=_fate_of_head(weights.arrays, variables, left_out=left_out),
         assumed=tuple((n, settings.get(n), why) for n, why in arguments.assumed.items()),
-        differs=tuple(
-            (name, arguments[name], value)
-            for name, value in compared.items()
-            if name in arguments and arguments[name] != value
-        ),
-        family=checkpoint.family,
-        path=checkpoint.path,
-        prefix=checkpoint.prefix,
-        others=checkpoint.others,
+        differs=_differing(arguments, compared),
+        **vars(checkpoint.source),
     )
 
 
@@ -166,12 +190,15 @@ def _likely_cause(model, checkpoint):
     in_file, in_model = checkpoint.arguments, {**vars(model.variant), "channels": model.channels}
     if checkpoint.model == "VisionTransformer" and _size_of(in_file) != _size_of(in_model):
         return f"This is {_size_of(in_file)} file; the model is {_size_of(in_model)}. "
-    differing = [
-        f"{name}={in_file[name]!r} in the file, {value!r} in the model"
-        for name, value in in_model.items()
-        if name in in_file and in_file[name] != value
-    ]
-    return f"They differ in: {'; '.join(differing)}. " if differing else ""
+    rows = _differing(in_file, in_model)
+    texts = [f"{name}={old!r} in the file, {new!r} in the model" for name, old, new in rows]
+    return f"They differ in: {'; '.join(texts)}. " if texts else ""
+
+
+def _differing(in_file, in_model):
+    """(name, value in the file, value in the model) of arguments that both have."""
+    both = [name for name in in_model if name in in_file]
+    return tuple((n, in_file[n], in_model[n]) for n in both if in_file[n] != in_model[n])
 
 
 def _size_of(architecture):

@@ -13,8 +13,8 @@ import numpy as np
 from keras_vit.extensions import BIASES
 from keras_vit.layers.resnet import ROOT_FILTERS
 from keras_vit.models.resize_weights import PROJECTION
-from keras_vit.preprocessing import GOOGLE, Preprocessing
-from keras_vit.weights.model_arguments import CATALOGUE, POSITION, Arguments
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.model_arguments import POSITION, Arguments
 from keras_vit.weights.safety import CheckpointError, expect
 
 ROOT = "root/conv/kernel"
@@ -30,61 +30,28 @@ QKV = {"query", "key", "value"}  # of which `qkv_bias` takes the biases away
 
 
 @dataclasses.dataclass
-class CanonicalCheckpoint:
-    """A checkpoint in canonical form."""
+class CanonicalWeights:
+    """The arrays of a model in canonical form, which readers change until the model takes them."""
 
-    family: str  # whose format it is
     arrays: dict  # canonical name -> array, in the shape of the variable
     names_in_file: dict  # canonical name -> name in the file
-    # The architecture, as arguments of the model's class; the image size is that of the positions.
-    arguments: Arguments
-    # What the model does not use: names of arrays, such as those of a text tower, and what a config
-    # says beyond its arguments.
-    ignored: tuple = ()
-    preprocessing: Preprocessing = GOOGLE  # what the model keeps with the weights
-    class_names: tuple | None = None  # what it keeps with the head
-    reading: str | None = None  # how outputs are read, as in `keras_vit.outputs`
-    model: str = "VisionTransformer"  # the name of the class of the architecture
-    resized: tuple = ()  # a row of `LoadReport.resized` for each array that was fitted to a model
-    path: str = ""  # this and the next two: as in `LoadReport`
-    prefix: str = ""
-    others: tuple = ()
-    name: str = ""  # what the model keeps of it: a name of the catalogue, a URL, or a file's name
-    label_set: str | None = None  # whose order the classes follow, as the catalogue says it
+    ignored: tuple  # names in the file that the model does not use, such as those of a text tower
+    resized: tuple = ()  # rows of `LoadReport.resized`
 
-    def add_record(self, record):
-        """Adds what the catalogue says of published weights: a `catalog.Checkpoint`."""
-        self.name, self.label_set = record.name, record.label_set
-        self.preprocessing = record.preprocessing or self.preprocessing
-        # The catalogue says it, or that it is the usual one.
-        self.arguments.assumed.pop("preprocessing", None)
-        self.arguments.add(CATALOGUE, **dict(record.overrides))
+    def copy(self):
+        """Another whose arrays can be replaced."""
+        arrays, names = dict(self.arrays), dict(self.names_in_file)
+        return dataclasses.replace(self, arrays=arrays, names_in_file=names)
 
-    def set_preprocessing(self, recipe, beyond_recipe, config):
-        """Sets how images are prepared; the report names `beyond_recipe`, what no recipe can say.
-
-        The report calls a recipe assumed that no `config` says, or that is only near to what one
-        says; whoever uses it is warned.
-        """
-        self.preprocessing, self.ignored = recipe, (*beyond_recipe, *self.ignored)
-        why = "the family's, as no config beside the file says it; set model.preprocessing if not"
-        if config:
-            why = f"the nearest to {', '.join(beyond_recipe)}, which nothing here does"
-        if not config or beyond_recipe:
-            self.arguments.assumed["preprocessing"] = why
-
-    def replace_array(self, name, array, method):
+    def replace(self, name, array, method):
         """Replaces an array by one of another shape, and reports it."""
         self.resized += ((name, self.arrays[name].shape, array.shape, method),)
         self.arrays[name] = array
 
-    def restore_names(self, names, everything):
-        """Gives arrays the names that they have in the file, and reports the file's other names.
-
-        `names` are those in the file by those that a family has read.
-        """
-        inside, own = {*names.values()}, self.names_in_file
-        self.names_in_file = {path: names.get(name, name) for path, name in own.items()}
+    def rename(self, names, everything=()):
+        """Takes `names`, old -> new, for those in the file; others of `everything` are ignored."""
+        inside, stored = {*names.values()}, self.names_in_file
+        self.names_in_file = {path: names.get(name, name) for path, name in stored.items()}
         outside = (name for name in everything if name not in inside)
         self.ignored = (*(names.get(name, name) for name in self.ignored), *outside)
 
@@ -96,7 +63,7 @@ class CanonicalCheckpoint:
         # Some of them are one array of the file.
         self.ignored += (*dict.fromkeys(self.names_in_file.pop(name) for name in names),)
 
-    def add_array(self, path, array, source):
+    def add(self, path, array, source):
         """Adds an array that the file lacks; `source` stands in place of its name there."""
         self.arrays[path], self.names_in_file[path] = array, source
 
@@ -109,7 +76,7 @@ class CanonicalCheckpoint:
         for name in [n for n in self.arrays if re.fullmatch(rf"(block_\d+/)?({layers})/kernel", n)]:
             bias, kernel = name.replace("/kernel", "/bias"), self.arrays[name]
             if bias not in self.arrays:
-                self.add_array(bias, np.zeros(kernel.shape[-1], kernel.dtype), source)
+                self.add(bias, np.zeros(kernel.shape[-1], kernel.dtype), source)
 
     def fold_layer_scale(self):
         """For a model without LayerScale: multiplies the last layer of each branch by its scale."""
@@ -119,12 +86,42 @@ class CanonicalCheckpoint:
             block, branch = name.removesuffix("/gamma").split("/layer_scale_")
             last = f"{block}/attention/out" if branch == "1" else f"{block}/mlp/dense_2"
             for scaled in {f"{last}/kernel", f"{last}/bias"} & arrays.keys():
-                if scale.shape != arrays[scaled].shape[-1:]:
-                    raise CheckpointError(
-                        f"{name_of_scale!r} and {names[scaled]!r} are of different width."
-                    )
+                fits = scale.shape == arrays[scaled].shape[-1:]
+                expect(fits, name_of_scale, scale, f"the width of {names[scaled]!r}")
                 arrays[scaled] = arrays[scaled] * scale
                 names[scaled] += f" * {name_of_scale}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Metadata:
+    """What a model keeps of a checkpoint besides its weights, by the names of its attributes."""
+
+    preprocessing: Preprocessing
+    reading: str | None = None  # this and the next two are of the head
+    class_names: tuple | None = None
+    label_set: str | None = None
+    weights_from: str | None = None  # a name of the catalogue, a URL, or a file's name
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a checkpoint is from; the fields are those of `LoadReport`."""
+
+    family: str
+    path: str
+    prefix: str = ""
+    others: tuple = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CanonicalCheckpoint:
+    """A model in a file: its class and the arguments of that, its weights, and about both."""
+
+    model: str  # a key of `keras_vit.models.backbone.MODELS`
+    arguments: Arguments  # the image size is that of the positions
+    weights: CanonicalWeights
+    metadata: Metadata
+    source: Source
 
 
 # ---- what the shapes of arrays tell: width, depth, pooling, ...

@@ -27,12 +27,6 @@ class ConfigKeys:
         rows = self.config.items()
         return [(key, *row) if isinstance(row, tuple) else (key, row, None) for key, row in rows]
 
-    def read_config(self, contents, arguments, names_in_file):
-        """Adds what the config.json beside the arrays says, if it is that of their model."""
-        arguments.config = self.config_of_model(contents, arguments)
-        self.add_config(arguments)
-        self.check_arrays(names_in_file, arguments.config)
-
     def flat_config(self, contents):
         """The config.json beside the arrays as one dict."""
         return contents.config

@@ -5,10 +5,11 @@
 1. `arrays_of` (array_names.py) renames the arrays by `table`.
 2. `architecture` tells most arguments from the shapes of the arrays.
 3. `add_defaults` adds `defaults`, what the library of the family computes.
-4. `read_config` (config_json.py) translates the config.json beside the file by `config`.
+4. `add_config` (config_json.py) translates the config.json beside the file by `config`.
 5. `complete`, in a subclass, does what is special in the family.
 6. `settle` decides what is still open: activation, heads, positions, image size.
 
+`Family.metadata` then tells how its images are prepared and what its outputs mean.
 Of two sources that name an argument the one counts that `model_arguments.ORDER` has first. What
 writes a file is in writable.py.
 """
@@ -16,20 +17,18 @@ writes a file is in writable.py.
 import dataclasses
 import re
 
+from keras_vit.extensions import get_rotary
 from keras_vit.models.resize_weights import PROJECTION
 from keras_vit.preprocessing import GOOGLE, Preprocessing
 from keras_vit.text import shortened
+from keras_vit.weights import model_arguments
 from keras_vit.weights.array_names import ArrayNames
-from keras_vit.weights.canonical import (
-    REQUIRED,
-    ROOT,
-    CanonicalCheckpoint,
-    architecture_of,
-    heads_of,
-)
+from keras_vit.weights.canonical import REQUIRED, ROOT, Metadata, architecture_of, heads_of
 from keras_vit.weights.config_json import ConfigKeys
-from keras_vit.weights.model_arguments import ARRAYS, CUSTOM, UNREPORTED, Arguments, settle
+from keras_vit.weights.huggingface_images import class_names_of, reading_of_config
+from keras_vit.weights.model_arguments import ARRAYS, CUSTOM, UNREPORTED, Arguments
 from keras_vit.weights.safety import CheckpointError
+from keras_vit.weights.tables import split_heads
 
 MAX_FORMS, MAX_STARTS = 500, 4  # of names, and of their beginnings, that `of_no_family` looks at
 
@@ -49,17 +48,16 @@ class Family(ArrayNames, ConfigKeys):
         return cls(**{**vars(family), **changes})
 
     def read(self, contents, caller):
-        """The `CanonicalCheckpoint` of a `Contents`, for the arguments that a caller gave."""
-        arrays, names_in_file, ignored = self.arrays_of(contents.arrays)
-        arguments = Arguments(caller)
-        arguments.add(ARRAYS, **self.architecture(arrays))
-        canonical = CanonicalCheckpoint(self.name, arrays, names_in_file, arguments, ignored)
-        canonical.preprocessing, canonical.model = self.preprocessing, self.model
-        self.add_defaults(arguments, has_stem=ROOT in arrays)
-        self.read_config(contents, arguments, names_in_file=names_in_file)
-        self.complete(canonical, contents)
-        self.settle(canonical)
-        return canonical
+        """The `CanonicalWeights` of a `Contents` and their `Arguments`, which know a caller's."""
+        weights, arguments = self.arrays_of(contents.arrays), Arguments(caller)
+        arguments.add(ARRAYS, **self.architecture(weights.arrays))
+        self.add_defaults(arguments, has_stem=ROOT in weights.arrays)
+        arguments.config = self.config_of_model(contents, arguments)
+        self.add_config(arguments)
+        self.check_arrays(weights.names_in_file, arguments.config)
+        self.complete(weights, arguments, contents)
+        self.settle(weights.arrays, arguments)
+        return weights, arguments
 
     def architecture(self, arrays):
         """Arguments that the shapes of canonical arrays tell; the patches become a matrix."""
@@ -75,12 +73,42 @@ class Family(ArrayNames, ConfigKeys):
                 why = None if field in configurable else UNREPORTED
                 arguments.add(CUSTOM, why, **{field: value})
 
-    def complete(self, canonical, contents):
-        """What is special in a family; changes `canonical` and its arguments."""
+    def complete(self, weights, arguments, contents):
+        """What is special in a family; changes `weights` and `arguments`."""
 
-    def settle(self, canonical):
-        """Decides what is still open; changes `canonical` and its arguments."""
-        settle(canonical, joined_heads=self.joined_heads)
+    def settle(self, arrays, arguments):
+        """Decides what is still open; changes `arrays` and `arguments`."""
+        model_arguments.infer_gelu(arguments)
+        if self.joined_heads:
+            model_arguments.infer_heads(arguments)
+            split_heads(arrays, arguments["num_heads"], arguments.get("pool_heads"))
+        model_arguments.infer_position(arrays, arguments)
+        model_arguments.infer_image_size(arrays, arguments)
+        arguments["rotary"] = get_rotary(arguments["rotary"])
+
+    def metadata(self, arguments, contents):
+        """The `Metadata` of the model in a `Contents`, whose `arguments` have been read.
+
+        The load report names what no `Preprocessing` can say, and calls one assumed that no config
+        says or that is only near to it; whoever uses it is warned.
+        """
+        preprocessing, beyond, is_stated = self.images(arguments, contents)
+        why = "the family's, as no config beside the file says it; set model.preprocessing if not"
+        if is_stated:
+            why = f"the nearest to {', '.join(beyond)}, which nothing here does"
+        if beyond or not is_stated:
+            arguments.assumed["preprocessing"] = why
+        config = contents.config if arguments.config else {}  # that of this model, as arrays show
+        count, stated = arguments["num_classes"], config.get("num_classes")
+        class_names, unfit = class_names_of(config, count)
+        if stated not in (None, count):
+            unfit += (f"num_classes={stated!r:.100} in its config, for {count} in its arrays",)
+        arguments.ignored += (*unfit, *beyond)
+        return Metadata(preprocessing, reading_of_config(config), class_names)
+
+    def images(self, arguments, contents):
+        """A `Preprocessing`, texts for what it cannot say, and whether it is known for the file."""
+        return self.preprocessing, (), True
 
 
 # ---- the refusal of files of no family

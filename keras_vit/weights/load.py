@@ -1,15 +1,14 @@
-"""Published checkpoints into models: read the file -> fit to the model -> assign -> report.
+"""Published checkpoints into models: read -> canonical form -> fit -> plan -> assign -> report.
 
-The way of one array, the positions in Google's ViT-B_16.npz, into a model for 384 x 384 pixels:
+The positions in Google's ViT-B_16.npz, on their way into a model for 384 x 384 pixels:
 
-1. `locate` (fetch.py) finds the file, and `open_checkpoint` (files.py) opens it.
-2. `find_model` (readers.py) finds the model in it, and by names that begin with `Transformer/` the
-   family, that of formats/google.py.
-3. `Family.read` (family.py) brings it into canonical form: by the table of the family
-   `Transformer/posembed_input/pos_embedding` is the variable `patch_encoder/position/embedding`.
-4. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
-5. `assign` (assign.py) gives it to the variable, once every array has a variable of its shape.
-6. The `LoadReport` lists it under `resized`.
+1. `open_checkpoint` opens the file (files.py). `find_model` finds the model in it, and by names
+   that begin with `Transformer/` its family, that of formats/google.py (readers.py).
+2. `Family.read` calls `Transformer/posembed_input/pos_embedding` by the table of the family
+   `patch_encoder/position/embedding`, as the model calls its variable (family.py).
+3. `fit_to_model` resamples its 14 x 14 patches to 24 x 24; the class token keeps its position.
+4. `plan_load` finds a variable of its shape, as every array must have one, and lists it under
+   `resized` in the `LoadReport`; `assign` gives it to the variable (assign.py).
 """
 
 import dataclasses
@@ -22,23 +21,20 @@ from keras_vit.models import BiT, VisionTransformer, resize_weights
 from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
 from keras_vit.models.surgery import building_arguments
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import VARIANTS
-from keras_vit.weights.assign import FITTING, LoadReport, assign
-from keras_vit.weights.canonical import ROOT
+from keras_vit.weights.assign import FITTING, LoadReport, assign, plan_load
+from keras_vit.weights.canonical import ROOT, CanonicalCheckpoint, Source
 from keras_vit.weights.fetch import local_path, locate
 from keras_vit.weights.files import open_checkpoint
 from keras_vit.weights.formats import peft
-from keras_vit.weights.huggingface_images import class_names_of, reading_of_config
+from keras_vit.weights.model_arguments import CATALOGUE
 from keras_vit.weights.readers import find_model
 from keras_vit.weights.safety import CheckpointError, check_architecture, naming, warn
 
-# The name of the matrix of a head, behind what the names of a model around it begin with.
-HEAD = re.compile(
+# The matrix of a head: its name, behind what the names of a model around it begin with.
+MATRIX_OF_HEAD = re.compile(
     r"(?P<outer>(.*[./])?)(heads?|classifier|fc|linear)[./]((head|fc)[./])?(weight|kernel)"
 )
-# What comes with weights, as a model has it of which nobody has set it.
-UNSET = {"preprocessing": Preprocessing(), "reading": None, "class_names": None}
 
 
 def load_weights(
@@ -90,15 +86,7 @@ def load_weights(
     checkpoint = fit_to_model(
         checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
     )
-    before = {name: getattr(model, name) for name in UNSET}
-    report = assign(model, checkpoint, fresh_head=fresh_head)
-    for name, value in before.items():
-        new = getattr(model, name)
-        if value not in (UNSET[name], new):
-            warn(
-                f"model.{name} comes with the weights. Received: {value!s:.200} before, now "
-                f"{new!s:.200}; set it again if it still holds."
-            )
+    report = assign(model, plan_load(model, checkpoint, fresh_head=fresh_head))
     if report.differs:
         warn(f"The model computes something else than its weights:\n{report}")
     return report
@@ -139,7 +127,7 @@ def from_checkpoint(
     advice = "Its arrays contradict each other, or the config beside them."
     if overrides:
         advice = f"Leave out what the file has otherwise, of {', '.join(overrides)}."
-    assign(model, checkpoint, advice=advice)
+    assign(model, plan_load(model, checkpoint, advice=advice))
     return model
 
 
@@ -159,51 +147,43 @@ def read(weights, model_arguments, prefix=None):
     checkpoint = read_contents(contents, model_arguments, prefix=prefix)
     if prefix is None and not checkpoint.arguments["num_classes"]:
         _warn_of_head(checkpoint)
-    if record is None:
-        checkpoint.name = place if isinstance(place, str) else place.resolve().name
-    else:
-        checkpoint.add_record(record)
-    return checkpoint
+    known = {"weights_from": place if isinstance(place, str) else place.resolve().name}
+    if record is not None:
+        known = {"weights_from": record.name, "label_set": record.label_set}
+        known |= {"preprocessing": record.preprocessing} if record.preprocessing else {}
+        # The catalogue says how images are prepared, or that it is as usual in the family.
+        checkpoint.arguments.assumed.pop("preprocessing", None)
+        checkpoint.arguments.add(CATALOGUE, **dict(record.overrides))
+    metadata = dataclasses.replace(checkpoint.metadata, **known)
+    return dataclasses.replace(checkpoint, metadata=metadata)
 
 
 def read_contents(contents, model_arguments, prefix=None):
     """As `read`, of the arrays of a file by their names there, and the JSON files beside it."""
-    path = contents.path
-    with naming(path):
+    with naming(contents.path):
         contents = peft.merge_adapter(contents)  # of LoRA, if it is one
         model = find_model(contents, prefix)
-        model_contents = dataclasses.replace(contents, arrays=model.arrays, prefix=model.prefix)
-        checkpoint = model.family.read(model_contents, model_arguments)
-        check_architecture(checkpoint)
-        # The arrays show whether the config is that of this model.
-        add_outputs(checkpoint, contents.config if checkpoint.arguments.config else {})
-    checkpoint.restore_names(model.names_in_file, contents.arrays)  # for the report
-    checkpoint.prefix, checkpoint.others = model.prefix, model.others
-    if contents.adapted is not None:
-        checkpoint.family += f", with an adapter of PEFT on {contents.adapted}"
-    checkpoint.path = str(path)
-    return checkpoint
-
-
-def add_outputs(checkpoint, config):
-    """Adds what the config of a model says of its outputs: their reading and their names."""
-    checkpoint.reading = reading_of_config(config) or checkpoint.reading
-    count, stated = checkpoint.arguments["num_classes"], config.get("num_classes")
-    checkpoint.class_names, unfit = class_names_of(config, count)
-    if stated not in (None, count):
-        unfit += (f"num_classes={stated!r:.100} in its config, for {count} in its arrays",)
-    checkpoint.ignored = (*unfit, *checkpoint.ignored)
+        family, everything = model.family, contents.arrays
+        contents = dataclasses.replace(contents, arrays=model.arrays, prefix=model.prefix)
+        weights, arguments = family.read(contents, model_arguments)
+        check_architecture(family.model, arguments, weights.arrays)
+        metadata = family.metadata(arguments, contents)
+    weights.rename(model.names_in_file, everything)  # for the report
+    adapted = f", with an adapter of PEFT on {contents.adapted}" if contents.adapted else ""
+    source = Source(family.name + adapted, str(contents.path), model.prefix, model.others)
+    return CanonicalCheckpoint(family.model, arguments, weights, metadata, source)
 
 
 def _warn_of_head(checkpoint):
     """Warns of a head that stands beside the prefix of a model, or beside a part of it."""
-    inner, heads = checkpoint.prefix, map(HEAD.fullmatch, checkpoint.ignored)
+    path, inner = checkpoint.source.path, checkpoint.source.prefix
+    heads = map(MATRIX_OF_HEAD.fullmatch, checkpoint.weights.ignored)
     names = [m[0] for m in heads if m and inner != m["outer"] and inner.startswith(m["outer"])]
     if names:
         warn(
-            f"A head beside the model is not loaded. Received: {names[0]!r} in "
-            f"{checkpoint.path!r}, where the names of the model begin with {inner!r}; give its "
-            f"names the same beginning, or say prefix={inner!r} to do without it."
+            f"A head beside the model is not loaded. Received: {names[0]!r} in {path!r}, where the "
+            f"names of the model begin with {inner!r}; give its names the same beginning, or say "
+            f"prefix={inner!r} to do without it."
         )
 
 
@@ -231,65 +211,63 @@ def fit_to_model(checkpoint, model, interpolation=None, resize_patches=False):
     """A copy of a checkpoint with patches, positions and channels in the sizes of a model.
 
     `interpolation` and `resize_patches` are as in `load_weights`. A head for other classes is left
-    out by `assign`.
+    out by `plan_load`.
     """
     if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
-            f"{checkpoint.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
+            f"{checkpoint.source.path!r} holds a {checkpoint.model}; the model {model.name!r} is a "
             f"{type(model).__name__}. Nothing was loaded. {FITTING}"
         )
-    checkpoint = dataclasses.replace(
-        checkpoint, arrays=dict(checkpoint.arrays), names_in_file=dict(checkpoint.names_in_file)
-    )
+    arguments, weights = checkpoint.arguments, checkpoint.weights.copy()
+    metadata = checkpoint.metadata
     if checkpoint.model == "VisionTransformer":
         if model.variant.layer_scale is None and model.variant.block != "parallel":
-            checkpoint.fold_layer_scale()
+            weights.fold_layer_scale()
         if resize_patches:
-            _fit_patches(checkpoint, model.variant.patch_size)
-        _fit_positions(checkpoint, model, interpolation)
-    if checkpoint.arguments["channels"] == 3 and model.channels != 3:
-        _fit_channels(checkpoint, model.channels)
-    return checkpoint
+            _fit_patches(weights, arguments, model)
+        _fit_positions(weights, arguments, model, interpolation)
+    if arguments["channels"] == 3 and model.channels != 3:
+        _fit_channels(weights, model.channels)
+        preprocessing = metadata.preprocessing.for_channels(model.channels)
+        metadata = dataclasses.replace(metadata, preprocessing=preprocessing)
+    return dataclasses.replace(checkpoint, weights=weights, metadata=metadata)
 
 
-def _fit_patches(checkpoint, patch_size):
+def _fit_patches(weights, of_file, model):
     """Resizes the patch kernel to patches of another size."""
-    old_size, kernel = checkpoint.arguments["patch_size"], checkpoint.arrays[PROJECTION]
-    if old_size != patch_size:
-        method = PATCH_METHODS.get(checkpoint.arguments["interpolation"], "bicubic")
-        kernel = resize_weights.resize_patches(kernel, old=old_size, new=patch_size, method=method)
-        checkpoint.replace_array(PROJECTION, kernel, f"pseudo-inverse, {method}")
+    old, new, kernel = of_file["patch_size"], model.variant.patch_size, weights.arrays[PROJECTION]
+    if old != new:
+        method = PATCH_METHODS.get(of_file["interpolation"], "bicubic")
+        kernel = resize_weights.resize_patches(kernel, old=old, new=new, method=method)
+        weights.replace(PROJECTION, kernel, f"pseudo-inverse, {method}")
 
 
-def _fit_positions(checkpoint, model, interpolation):
+def _fit_positions(weights, of_file, model, interpolation):
     """Resamples position embeddings from the grid of the file's images to that of the model's.
 
-    Positions of another scheme are left to `assign`, which reports that they do not fit.
+    Positions of another scheme are left to `plan_load`, which reports that they do not fit.
     """
-    of_file, v = checkpoint.arguments, model.variant
-    tokens = of_file.learned_tokens
+    v, tokens = model.variant, of_file.learned_tokens
     has_grid = v.position in ("learned_1d", "relative_2d")
     if not has_grid or of_file["position"] != v.position or tokens != v.learned_tokens:
         return
-    grid = of_file.grid(of_file["image_size"])
-    method = interpolation or of_file["interpolation"]
-    arrays = checkpoint.arrays
+    grid, method = of_file.grid(of_file["image_size"]), interpolation or of_file["interpolation"]
+    arrays = weights.arrays
     tables = {n: arrays[n].astype("float64") for n in arrays if re.fullmatch(POSITIONS, n)}
     changed = resize_weights.resize_positions(
         tables, old_grid=grid, new_grid=model.grid, learned_tokens=tokens, method=method
     )
     arrays.update(changed)
-    checkpoint.resized += tuple((name, grid, model.grid, method) for name in changed)
+    weights.resized += tuple((name, grid, model.grid, method) for name in changed)
 
 
-def _fit_channels(checkpoint, channels):
-    """Adapts the kernel that sees the images, and their mean and standard deviation."""
-    name = ROOT if ROOT in checkpoint.arrays else PROJECTION
-    kernel = checkpoint.arrays[name]
+def _fit_channels(weights, channels):
+    """Adapts the kernel that sees the images."""
+    name = ROOT if ROOT in weights.arrays else PROJECTION
+    kernel = weights.arrays[name]
     *window, _, units = kernel.shape
     by_color = kernel.reshape(*window, -1, 3, units)  # a patch kernel has one axis for all pixels
     kernel = resize_weights.adapt_channels(by_color, channels).reshape(*window, -1, units)
     rule = f"those of red, green and blue in turn, times 3 / {channels}"
     rule = "sum over the colours" if channels == 1 else rule
-    checkpoint.replace_array(name, kernel, rule)
-    checkpoint.preprocessing = checkpoint.preprocessing.for_channels(channels)
+    weights.replace(name, kernel, rule)

@@ -3,11 +3,9 @@
 import math
 
 from keras_vit.checks import pair, positive_int
-from keras_vit.extensions import get_rotary
 from keras_vit.variant import Variant
 from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.safety import CheckpointError
-from keras_vit.weights.tables import split_heads
 
 # The sources, of which the first counts most.
 ORDER = ("caller", "config", "catalogue", "arrays", "custom")
@@ -39,11 +37,12 @@ class Arguments(dict):
             the model; a reader adds one as from `CALLER` where the file leaves it open.
         config: what the config of the model says, by the keys of its library; empty without one.
         assumed: argument -> what the load report says of its source.
+        ignored: what a config says that no argument can, as texts for the load report.
     """
 
     def __init__(self, caller=()):
         self.caller, self.config = dict(caller), {}
-        self.assumed, self._sources = {}, {}
+        self.assumed, self.ignored, self._sources = {}, [], {}
 
     def add(self, source, why=None, **values):
         """Takes over what a source says, unless one before it in `ORDER` says it already.
@@ -103,18 +102,6 @@ class Arguments(dict):
 # ---- what is still open after a family has read a file
 
 
-def settle(canonical, joined_heads):
-    """Decides on activation, heads (joined as a `Family` says), positions and image size."""
-    arguments = canonical.arguments
-    infer_gelu(arguments)
-    if joined_heads:
-        infer_heads(arguments)
-        split_heads(canonical.arrays, arguments["num_heads"], arguments.get("pool_heads"))
-    infer_position(canonical)
-    infer_image_size(canonical)
-    arguments["rotary"] = get_rotary(arguments["rotary"])
-
-
 def infer_heads(arguments):
     """Sets `num_heads` where the arrays do not show it."""
     width, depth, caller = arguments["width"], arguments["depth"], arguments.caller
@@ -149,9 +136,8 @@ def infer_gelu(arguments):
         arguments.override(source, gelu=activation.removeprefix("gelu_"))
 
 
-def infer_position(canonical):
+def infer_position(arrays, arguments):
     """Sets `position`: without a table, positions may be none or computed, and numbers differ."""
-    arrays, arguments = canonical.arrays, canonical.arguments
     is_relative = relative_table(arrays) is not None
     if is_relative:
         at = "every_layer" if "position_0/table" in arrays else "shared"
@@ -172,9 +158,8 @@ def infer_position(canonical):
         )
 
 
-def infer_image_size(canonical):
+def infer_image_size(arrays, arguments):
     """Sets `image_size`, from the number of positions where there are any."""
-    arrays, arguments = canonical.arrays, canonical.arguments
     table = relative_table(arrays)
     if POSITION in arrays:
         patches = arrays[POSITION].shape[1] - arguments.learned_tokens

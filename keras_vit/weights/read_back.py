@@ -28,7 +28,7 @@ def read_back(contents, model):
         except CheckpointError:  # which asks for what is not in the file
             continue
         compared = {*marked(type(v), "compared"), "image_size"} & {*read.arguments}
-        compared -= {"position"} if POSITION in read.arrays else set()  # as the table that it adds
+        compared -= {"position"} if POSITION in read.weights.arrays else set()  # as its table
         changed = [n for n in fields if n in compared and read.arguments[n] != values[n]]
         return read, given, {name: fields[name] for name in changed}
     return None, {}, {}
@@ -39,19 +39,19 @@ def differences(model, checkpoint):
 
     A dict {attribute: (value of the model, value that a reader takes)}.
     """
-    pairs, recipes = {}, (model.preprocessing, checkpoint.preprocessing)
+    pairs, recipes = {}, (model.preprocessing, checkpoint.metadata.preprocessing)
     wanted, taken = (each.for_channels(model.channels) for each in recipes)
     is_whole = (wanted.resize, wanted.crop_fraction) == ("squash", 1)
     if is_whole and {wanted.library, taken.library} == {*BY_PILLOW}:  # they differ in crops alone
         taken = dataclasses.replace(taken, library=wanted.library)
     if wanted != taken:
         pairs["preprocessing"] = wanted, taken
-    read = checkpoint.reading or ("softmax" if model.num_classes > 1 else None)
+    read = checkpoint.metadata.reading or ("softmax" if model.num_classes > 1 else None)
     if model.reading not in (None, read):
         pairs["reading"] = (model.reading, read)
     names = model.class_names and tuple(model.class_names)
-    if names and checkpoint.class_names != names:
-        pairs["class_names"] = (names, checkpoint.class_names)
+    if names and checkpoint.metadata.class_names != names:
+        pairs["class_names"] = (names, checkpoint.metadata.class_names)
     return pairs
 
 

@@ -128,16 +128,15 @@ def as_plain(array):
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def check_architecture(canonical):
+def check_architecture(model, arguments, arrays):
     """Raises an error for an architecture that cannot be, or is larger than its file.
 
     A config may say anything, and an array may have a shape that no other array confirms.
     """
-    arguments = canonical.arguments
     positive_int(arguments["channels"], "channels")
     size = pair(arguments["image_size"], "image_size")
     require(max(size) <= MAX_SIDE, f"image_size={size} is above {MAX_SIDE} pixels.")
-    variant_class = Variant if canonical.model == "VisionTransformer" else BiTVariant
+    variant_class = Variant if model == "VisionTransformer" else BiTVariant
     names = {field.name for field in dataclasses.fields(variant_class)} & set(arguments)
     v = variant_class(**{name: arguments[name] for name in names})
     if variant_class is Variant:
@@ -150,7 +149,7 @@ def check_architecture(canonical):
     for stage, units in enumerate(blocks):
         filters = ROOT_FILTERS * width * 2**stage
         needed += units * (9 + 4) * filters**2  # 3 x 3 convolution, and that to 4 times as many
-    present = sum(array.size for array in canonical.arrays.values())
+    present = sum(array.size for array in arrays.values())
     if needed > 2 * present:  # an estimate: only what is far off is refused
         raise CheckpointError(
             f"Its arrays tell of a model with {needed:.3g} weights, and it has {present}: the file "

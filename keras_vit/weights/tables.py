@@ -112,14 +112,6 @@ def torch_resnet(root_conv, root_norm, unit):
 # ---- tables
 
 
-class NamedArrays(NamedTuple):
-    """Arrays and the names of those in the file, both by canonical name, and the names ignored."""
-
-    arrays: dict
-    names_in_file: dict
-    ignored: tuple
-
-
 class Row(NamedTuple):
     """A row of a table: an array in the file, and where it belongs."""
 
@@ -157,7 +149,7 @@ class Table:
         return row.in_file.with_numbers(numbers)[0] if row else path
 
     def read(self, arrays, family, ignored=()):
-        """The `NamedArrays` of those in a file; `ignored` are patterns of names without a row."""
+        """Arrays and names in the file by canonical name, and names that fit `ignored` patterns."""
         canonical, names_in_file, left_out, unknown = {}, {}, [], []
         for name, array in arrays.items():
             row, numbers = self._row_of(name, "in_file")
@@ -176,7 +168,7 @@ class Table:
                 f"These arrays have no place in a model of {family}: "
                 f"{shortened(sorted(unknown), 4)}."
             )
-        return NamedArrays(canonical, names_in_file, tuple(left_out))
+        return canonical, names_in_file, tuple(left_out)
 
     def write(self, arrays):
         """The arrays of a file from canonical ones."""

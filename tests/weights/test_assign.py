@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.weights.assign import assign
-from keras_vit.weights.canonical import CanonicalCheckpoint
-from keras_vit.weights.model_arguments import Arguments
-from tests.support import randomize, refuses
+from keras_vit.models.resize_weights import PROJECTION
+from keras_vit.preprocessing import Preprocessing
+from keras_vit.weights.assign import assign, plan_load
+from keras_vit.weights.canonical import CanonicalCheckpoint, CanonicalWeights, Metadata, Source
+from keras_vit.weights.load import fit_to_model, read
+from keras_vit.weights.model_arguments import POSITION, Arguments
+from tests.support import ORACLES, randomize, refuses, tiny_vit
 from tests.weights.stored import refused
 from tests.weights.test_save import FORMATS, SIZE, model_of
 
 pytestmark = pytest.mark.any_backend
 
+OFFICIAL = ORACLES / "flax_vit" / "token_p8" / "checkpoint.npz"
 SHAPES = {"norm/gamma": (8,), "head/kernel": (8, 3), "head/bias": (3,)}
 PRE_LOGITS = {"pre_logits/kernel": (8, 8), "pre_logits/bias": (8,)}
 
@@ -36,12 +40,17 @@ class Variable:
 def given(arrays, variables, **options):
     """The `LoadReport` for shapes by name, of a file and of a model; each is in one place of it."""
     arrays = {name: np.ones(shape) for name, shape in arrays.items()}
-    checkpoint = CanonicalCheckpoint("x", arrays, {n: n for n in arrays}, Arguments(), model="BiT")
+    stored = CanonicalWeights(arrays, {name: name for name in arrays}, ())
+    about = Metadata(Preprocessing()), Source("family", "path")
+    checkpoint = CanonicalCheckpoint("BiT", Arguments(), stored, *about)
     weights = [Variable(name, shape) for name, shape in variables.items()]
     facts = {"name": "model", "variant": keras_vit.BIT_VARIANTS["R50x1"]}
-    model = types.SimpleNamespace(weights=weights, channels=3, reading=None, **facts)
+    facts |= dict.fromkeys(("preprocessing", "reading", "class_names", "label_set", "weights_from"))
+    model = types.SimpleNamespace(weights=weights, channels=3, **facts)
     try:
-        report = assign(model, checkpoint, **options)
+        plan = plan_load(model, checkpoint, **options)
+        assert not any(variable.value is not None for variable in weights)
+        report = assign(model, plan)
     except keras_vit.CheckpointError:
         assert not any(variable.value is not None for variable in weights)
         raise
@@ -83,6 +92,20 @@ def test_what_does_not_fit_is_named_by_side():
     )  # fmt: skip
     half = {name: SHAPES[name] for name in ("norm/gamma", "head/kernel")}
     refuses(r"model only: \['head/bias'\]", given, half, SHAPES)  # half a head is damage
+
+
+def test_one_checkpoint_fits_models_of_several_sizes():
+    """What is changed for one model is gone before the next."""
+    checkpoint = read(OFFICIAL, {})
+    arrays = dict(checkpoint.weights.arrays)
+    for size in (16, 64):
+        options = {"width": 48, "depth": 3, "num_heads": 4, "mlp_dim": 96, "channels": 1}
+        model = tiny_vit(image_size=size, num_classes=10, **options)
+        plan = plan_load(model, fit_to_model(checkpoint, model))
+        assert [name for name, *_ in plan.report.resized] == [POSITION, PROJECTION]
+        assert len(plan.attributes["preprocessing"].mean) == 1 and assign(model, plan).loaded
+    assert all(checkpoint.weights.arrays[name] is array for name, array in arrays.items())
+    assert not checkpoint.weights.resized and len(checkpoint.metadata.preprocessing.mean) == 3
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bool"])

@@ -41,8 +41,8 @@ def test_the_architecture_comes_from_the_file(case):
     assert found["num_classes"] == case.io["output_f64"].shape[1]
     assert canonical.model == "BiT"
     assert "image_size" in canonical.arguments.assumed
-    assert sorted(canonical.names_in_file) == sorted(canonical.arrays)
-    assert set(canonical.names_in_file.values()) == set(case.contents.arrays)
+    assert sorted(canonical.weights.names_in_file) == sorted(canonical.weights.arrays)
+    assert set(canonical.weights.names_in_file.values()) == set(case.contents.arrays)
     known = read(case.contents, {"image_size": 64})
     assert known.arguments["image_size"] == (64, 64) and "image_size" not in known.arguments.assumed
 
@@ -50,8 +50,8 @@ def test_the_architecture_comes_from_the_file(case):
 def test_preprocessing_of_the_families():
     expected = {OFFICIAL: BIT, PAPER: BIT, V1: BIG_VISION, HUGGING: HUGGING_FACE}
     for case, preprocessing in expected.items():
-        assert read(case.contents).preprocessing == preprocessing
-    timm = read(TIMM.contents).preprocessing
+        assert read(case.contents).metadata.preprocessing == preprocessing
+    timm = read(TIMM.contents).metadata.preprocessing
     assert (timm.resize, timm.crop_fraction, timm.interpolation) == ("shortest", 0.875, "bilinear")
 
 
@@ -74,8 +74,8 @@ def test_prefixes_of_big_vision(case, prefix):
     contents = changed(case, lambda name: prefix + name, **{"opt/state/step": np.zeros(())})
     canonical = read_contents(contents, {})
     same_arrays(canonical, read(case.contents))
-    assert canonical.ignored == ("opt/state/step",)
-    assert canonical.names_in_file["head/kernel"] == f"{prefix}head/kernel"
+    assert canonical.weights.ignored == ("opt/state/step",)
+    assert canonical.weights.names_in_file["head/kernel"] == f"{prefix}head/kernel"
 
 
 def test_norms_with_four_axes_in_both_generations():
@@ -90,13 +90,13 @@ def test_what_the_folders_of_hugging_face_and_timm_say(tmp_path):
     assert keras_vit.BiT(**canonical.arguments).output_shape == (None, 256)
     names = {str(i): f"class {i}" for i in range(7)}
     found = read_contents(changed(HUGGING, config={"id2label": names}), {})
-    assert found.class_names == tuple(names.values())
+    assert found.metadata.class_names == tuple(names.values())
     settings = {"input_size": [3, 448, 480], "crop_pct": 1.0, "mean": [0.4, 0.5, 0.6]}
     canonical = read(changed(TIMM, config={"pretrained_cfg": settings}))
     assert canonical.arguments["image_size"] == (448, 480)
     assert canonical.arguments.assumed["image_size"] == "its config.json"
-    assert canonical.preprocessing.crop_fraction == 1.0
-    assert canonical.preprocessing.mean == (0.4, 0.5, 0.6)
+    assert canonical.metadata.preprocessing.crop_fraction == 1.0
+    assert canonical.metadata.preprocessing.mean == (0.4, 0.5, 0.6)
     shutil.copy(HUGGING.folder / "model.safetensors", tmp_path)
     same_arrays(read(open_checkpoint(tmp_path)), read(HUGGING.contents))
 
@@ -104,7 +104,7 @@ def test_what_the_folders_of_hugging_face_and_timm_say(tmp_path):
 def test_hugging_face_post_activation():
     """`layer_type="bottleneck"`, which computes as the hybrids' stems do."""
     canonical = read(V1.contents)
-    file = bit.HUGGING_FACE.table.write(canonical.arrays)
+    file = bit.HUGGING_FACE.table.write(canonical.weights.arrays)
     padding = {"global_padding": "same", "embedding_dynamic_padding": True}
     config = {**HUGGING.contents.config, "layer_type": "bottleneck", **padding}
     again = read(Contents(HUGGING.folder, file, config))
@@ -146,7 +146,7 @@ def test_damage(case):
         refuses(r"no whole BiT|without one", load, changed(case, **without), error=CheckpointError)
     for name in ("head/kernel", "head/bias"):
         with pytest.raises(CheckpointError, match=r"head|classifier"):
-            load(changed(case, **{read(case.contents).names_in_file[name]: None}))
+            load(changed(case, **{read(case.contents).weights.names_in_file[name]: None}))
 
 
 @pytest.mark.parametrize("shape", [(), (7, 7, 3), (7, 7, 3, 0), (7, 7, 3, 40), (5, 5, 3, 32)])

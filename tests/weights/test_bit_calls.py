@@ -104,7 +104,7 @@ def test_round_trip_of_hugging_face(tmp_path, name):
 def test_timm_writes_what_it_reads(tmp_path):
     canonical = read(TIMM.contents)
     model = load(TIMM.contents)
-    file = bit.TIMM.write(model, canonical.arrays)
+    file = bit.TIMM.write(model, canonical.weights.arrays)
     assert_same(file, TIMM.contents.arrays)
     with without_values():
         large = keras_vit.BiT("R152x2", image_size=448)

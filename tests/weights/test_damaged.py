@@ -151,7 +151,7 @@ def mutations(content, count, seed=0):
 
 
 def read(path):
-    return load.read(path, {"num_heads": 2}).arrays
+    return load.read(path, {"num_heads": 2}).weights.arrays
 
 
 def same(some, others):

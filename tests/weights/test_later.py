@@ -55,7 +55,7 @@ def test_gradients(case, tmp_path):
     gradients_of = read_safetensors(LATER / case / "gradients.safetensors")
     folder = stored.changed(case, tmp_path, lambda _: gradients_of)
     model, io, _noise = load(case)
-    expected = read(folder, stored.options_of(case)).arrays
+    expected = read(folder, stored.options_of(case)).weights.arrays
     cotangent = io["cotangent"].astype("float32")
     loss = lambda y: keras.ops.sum(keras.ops.multiply(y, cotangent))  # noqa: E731
     _, found = gradients(model, loss, io["input"])

@@ -1,6 +1,7 @@
 """The model in a file: under the name of a wrapper, in dicts, beside a teacher or an optimizer."""
 
 import re
+import types
 import warnings
 
 import numpy as np
@@ -33,7 +34,9 @@ def saved(folder, content):
 
 
 def read(path, prefix=None):
-    return load.read(path, {"num_heads": 4}, prefix=prefix)
+    checkpoint = load.read(path, {"num_heads": 4}, prefix=prefix)
+    parts = map(vars, (checkpoint.weights, checkpoint.metadata, checkpoint.source))
+    return types.SimpleNamespace(**{name: x for part in parts for name, x in part.items()})
 
 
 def assert_loads(path, told, factor=1.0, source=TIMM, prefix=None):

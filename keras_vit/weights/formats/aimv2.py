@@ -24,18 +24,17 @@ class Aimv2(vision_towers.VisionTower):
         table = {"learned_positions": not config["is_native"]} if "is_native" in config else {}
         return {**config, **table}
 
-    def choose_pooling(self, canonical):
-        super().choose_pooling(canonical)
-        arguments = canonical.arguments
+    def choose_pooling(self, weights, arguments):
+        super().choose_pooling(weights, arguments)
         if heads := arguments["width"] // HEAD_WIDTH:
             why = f"heads of width {HEAD_WIDTH} are AIMv2's custom"
             arguments.add(CUSTOM, why, num_heads=heads)
-        if arguments.config.get("is_native", POSITION not in canonical.arrays):
+        if arguments.config.get("is_native", POSITION not in weights.arrays):
             size = arguments.caller.get("image_size") or arguments.get("image_size") or 224
             grid = arguments.shape.grid(size)
             # Of the column, then of the row, as in MAE.
             table = sincos_2d(grid, arguments["width"], endpoint=False)[None]
-            canonical.add_array(POSITION, table, f"sines and cosines for {grid}")
+            weights.add(POSITION, table, f"sines and cosines for {grid}")
             arguments.add(CONFIG, image_size=size)
 
     def obstacles(self, model):

@@ -51,8 +51,7 @@ class BiTFamily(WritableFamily):
             "channels": channels,
         }
 
-    def settle(self, canonical):
-        arguments = canonical.arguments
+    def settle(self, arrays, arguments):
         arguments.add(CUSTOM, "the custom; a ResNet takes any size", image_size=224)
         if size := arguments.caller.get("image_size"):
             arguments.add(CALLER, UNREPORTED, image_size=size)
@@ -94,9 +93,12 @@ class BigVision(BiTFamily):
         is_hybrid = any(re.match(r"embedding/|Transformer/|cls$", name) for name in arrays)
         return super().recognises(arrays) and not is_hybrid
 
-    def complete(self, canonical, contents):
-        if canonical.arguments["version"] == "v1":
-            canonical.arguments["numerics"], canonical.preprocessing = "google", BIG_VISION
+    def complete(self, weights, arguments, contents):
+        if arguments["version"] == "v1":
+            arguments["numerics"] = "google"
+
+    def images(self, arguments, contents):
+        return BIG_VISION if arguments["version"] == "v1" else self.preprocessing, (), True
 
 
 BIG_VISION_BIT = BigVision(
@@ -126,14 +128,15 @@ ARCHITECTURES = {(v.blocks, v.width): f"resnetv2_{size}_bit" for size, v in PUBL
 
 
 class Timm(BiTFamily):
-    def complete(self, canonical, contents):
-        arguments = canonical.arguments
+    def complete(self, weights, arguments, contents):
         arguments.config = contents.config
-        images = contents.config.get("pretrained_cfg", {})
-        settings = {"crop_pct": 0.875, "interpolation": "bilinear", **images}  # of resnetv2.py
-        canonical.set_preprocessing(*huggingface_images.preprocessing_of_timm(settings), images)
-        if size := tuple(settings.get("input_size", ())[1:]):
-            arguments.add(CONFIG, image_size=size)
+        if size := contents.config.get("pretrained_cfg", {}).get("input_size", ())[1:]:
+            arguments.add(CONFIG, image_size=tuple(size))
+
+    def images(self, arguments, contents):
+        stated = contents.config.get("pretrained_cfg", {})
+        settings = {"crop_pct": 0.875, "interpolation": "bilinear", **stated}  # of resnetv2.py
+        return *huggingface_images.preprocessing_of_timm(settings), stated
 
     def json_files(self, model):
         v, arguments = model.variant, {"in_chans": model.channels, "num_classes": model.num_classes}
@@ -167,11 +170,9 @@ TIMM = Timm(
 
 
 class HuggingFace(BiTFamily):
-    def complete(self, canonical, contents):
-        arguments, processor = canonical.arguments, contents.processor
+    def complete(self, weights, arguments, contents):
         arguments.config = config = contents.config
-        canonical.set_preprocessing(*huggingface_images.preprocessing_of(processor), processor)
-        if size := processor.get("crop_size", processor.get("size")):
+        if size := contents.processor.get("crop_size", contents.processor.get("size")):
             arguments.add(CONFIG, image_size=huggingface_images.sides_of(size))
         v = BiTVariant(*(arguments[name] for name in ("blocks", "width", "version")))
         expected = self.config_of(v, arguments["channels"])
@@ -183,6 +184,9 @@ class HuggingFace(BiTFamily):
         if wrong:
             expected = {key: expected[key] for key in wrong}
             raise of_other_model(config, f"it says {wrong}, and the expected is {expected}")
+
+    def images(self, arguments, contents):
+        return *huggingface_images.preprocessing_of(contents.processor), contents.processor
 
     def config_of(self, v, channels):
         """Entries of `config.json` that make Hugging Face compute as a `BiT` does."""

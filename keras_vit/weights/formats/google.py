@@ -126,20 +126,21 @@ class BigVision(Family):
                 blocks[name.replace("encoderblock/", f"encoderblock_{i}/")] = part
         return blocks
 
-    def complete(self, canonical, contents):
-        arguments = canonical.arguments
+    def complete(self, weights, arguments, contents):
         is_own = contents.prefix.endswith(PREFIXES) or _has_own_names(contents.arrays)
         # The family's models without a table have sin-cos positions; those of the older one none.
         if is_own or arguments.config.get("posemb") == "sincos2d":
             arguments["position"] = "sincos_2d"
         if arguments.caller.get("interpolation") == FLEXIVIT:  # whose files look like any others
             arguments["interpolation"] = FLEXIVIT
-        canonical.preprocessing = SIGLIP if arguments["pool"] == "map" else BIG_VISION
         # Positions were added before the class token came, which gets zeros; in files from before
         # that change it has a position already.
-        if POSITION in canonical.arrays and arguments["class_token"]:
-            if not _has_class_position(canonical.arrays[POSITION].shape[1], arguments):
-                canonical.add_zero_positions(at=0, count=1)
+        if POSITION in weights.arrays and arguments["class_token"]:
+            if not _has_class_position(weights.arrays[POSITION].shape[1], arguments):
+                weights.add_zero_positions(at=0, count=1)
+
+    def images(self, arguments, contents):
+        return SIGLIP if arguments["pool"] == "map" else BIG_VISION, (), True
 
 
 def _has_own_names(names):

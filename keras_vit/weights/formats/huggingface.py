@@ -83,8 +83,8 @@ class HuggingFace(WritableFamily):
         token = {"class_token": model_type == "vit"} if model_type in ("vit", "ijepa") else {}
         return {**contents.config, **token}
 
-    def complete(self, canonical, contents):
-        arguments, config = canonical.arguments, canonical.arguments.config
+    def complete(self, weights, arguments, contents):
+        config = arguments.config
         if arguments["representation_size"]:
             if config.get("pooler_act", "tanh") != "tanh":
                 raise unsupported(f"a pooler with pooler_act={config['pooler_act']!r}, not 'tanh'")
@@ -93,11 +93,12 @@ class HuggingFace(WritableFamily):
                 arguments["pool"] = "first"
             wants_tokens = arguments.caller.get("pool", arguments["pool"]) != arguments["pool"]
             is_asked_for = arguments.caller.get("representation_size")
-            if wants_tokens and not is_asked_for and "head/kernel" not in canonical.arrays:
+            if wants_tokens and not is_asked_for and "head/kernel" not in weights.arrays:
                 arguments["representation_size"] = None
+
+    def images(self, arguments, contents):
         usual = {"image_processor_type": self.processor} if self.processor else {}
-        recipe = preprocessing_of(contents.processor or usual)
-        canonical.set_preprocessing(*recipe, contents.processor)
+        return *preprocessing_of(contents.processor or usual), contents.processor
 
     def write(self, model, arrays):
         is_inner = model.num_classes or model.variant.projection
@@ -175,14 +176,13 @@ def json_of(model, title, config, ending="Model"):
     return {"config.json": config, "preprocessor_config.json": processor_of(model)}
 
 
-def to_the_grid(canonical):
+def to_the_grid(arrays, arguments):
     """Resamples positions to the grid of the config where it is no square, as transformers does.
 
     The libraries of some families take every table for that of a square and resample it in each
     call whose image is none, also in one of the size that the config names. Tables of offsets, of
     rows by columns, they take for those of columns by rows.
     """
-    arguments, arrays = canonical.arguments, canonical.arrays
     size = arguments.from_config("image_size")
     grid = size and arguments.grid(size)
     if not grid or grid[0] == grid[1] or arguments.caller.get("file_image_size"):

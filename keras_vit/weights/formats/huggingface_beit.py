@@ -31,10 +31,10 @@ class Beit(huggingface.HuggingFace):
         patches, query, key = (any(re.match(s, name) for name in arrays) for s in signatures)
         return super().recognises(arrays) or (patches and query and not key)
 
-    def complete(self, canonical, contents):
-        arguments, arrays, stored = canonical.arguments, canonical.arrays, canonical.names_in_file
+    def complete(self, weights, arguments, contents):
+        arrays, stored = weights.arrays, weights.names_in_file
         config, configured = arguments.config, arguments.from_config("pool")
-        super().complete(canonical, contents)
+        super().complete(weights, arguments, contents)
         names = (POSITION, "position/table", "position_0/table")
         positions = [stored[name] for name in names if name in arrays]
         if positions[1:]:
@@ -51,10 +51,10 @@ class Beit(huggingface.HuggingFace):
             if arguments.caller.get("pool", "mean") not in ("mean", "token"):
                 # Without its pooling the model has no last norm.
                 arguments["norm_after_pool"], arguments["final_norm"] = False, False
-                canonical.leave_out("norm/")
+                weights.leave_out("norm/")
         if relative_table(arrays) is not None:
             arguments["interpolation"] = "bilinear"
-        huggingface.to_the_grid(canonical)
+        huggingface.to_the_grid(arrays, arguments)
 
     def rows_for(self, v):
         return tables.torch_norm("pooler.layernorm", "norm") if v.norm_after_pool else ()
@@ -81,13 +81,12 @@ class Beit(huggingface.HuggingFace):
 
 
 class Deit(huggingface.HuggingFace):
-    def complete(self, canonical, contents):
-        arguments = canonical.arguments
-        if "head_distillation/kernel" not in canonical.arrays:
-            for side in (canonical.arrays, canonical.names_in_file):
+    def complete(self, weights, arguments, contents):
+        if "head_distillation/kernel" not in weights.arrays:
+            for side in (weights.arrays, weights.names_in_file):
                 side[REGISTERS] = side.pop(DISTILLATION)
             arguments["distillation"], arguments["registers"] = False, 1
-        super().complete(canonical, contents)
+        super().complete(weights, arguments, contents)
 
     def rows_for(self, v):
         head = "cls_classifier" if v.distillation else "classifier"

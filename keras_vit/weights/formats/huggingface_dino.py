@@ -58,20 +58,19 @@ class Dinov2(Dino):
 
     mask_axes = 1
 
-    def complete(self, canonical, contents):
-        arguments = canonical.arguments
+    def complete(self, weights, arguments, contents):
         if arguments["mlp"] == "swiglu":
             arguments["activation"] = "silu"  # whatever hidden_act says
-        if arguments["registers"] and POSITION in canonical.arrays:
-            canonical.add_zero_positions(at=1, count=arguments["registers"])
-        super().complete(canonical, contents)
+        if arguments["registers"] and POSITION in weights.arrays:
+            weights.add_zero_positions(at=1, count=arguments["registers"])
+        super().complete(weights, arguments, contents)
         ratio = arguments.config.get("mlp_ratio", 4)
         units = _hidden_units(arguments["width"], ratio, arguments["mlp"])
         if arguments.config and units != arguments["mlp_dim"]:
             has = f"the file has {arguments['mlp_dim']}"
             what = f"mlp_ratio={ratio} stands for {units} hidden units, and {has}"
             raise of_other_model(arguments.config, what)
-        huggingface.to_the_grid(canonical)
+        huggingface.to_the_grid(weights.arrays, arguments)
 
     def write(self, model, arrays):
         if count := model.variant.registers:
@@ -118,23 +117,22 @@ class Dinov3(Dino):
             raise unsupported(f"been built with rope_parameters={rope} (its config)")
         return {**contents.config, **{k: rope[k] for k in ("rope_theta",) if k in rope}}
 
-    def complete(self, canonical, contents):
-        arguments, arrays = canonical.arguments, canonical.arrays
-        super().complete(canonical, contents)
+    def complete(self, weights, arguments, contents):
+        super().complete(weights, arguments, contents)
         rotary, temperature = ROTARIES["dinov3"], arguments.from_config("rotary")
         if temperature is None:
             arguments.override(CUSTOM, rotary=rotary)
         else:
             arguments["rotary"] = dataclasses.replace(rotary, temperature=temperature)
         # Some linear maps have a bias where others have none, as a config may say; these get zeros.
-        has_bias = lambda layer: f"block_0/{layer}/bias" in arrays  # noqa: E731
+        has_bias = lambda layer: f"block_0/{layer}/bias" in weights.arrays  # noqa: E731
         biased = {name for name, layers in LINEAR.items() if any(map(has_bias, layers))}
         arguments["biases"], arguments["qkv_bias"] = smallest_fitting(biased)
         given = set(BIASES[arguments["biases"]]) - (set() if arguments["qkv_bias"] else QKV)
         layers = [layer for name in given - biased for layer in LINEAR[name]]
         if layers:
             arguments.assumed["biases"] = "zeros where the file has none"
-            canonical.add_zero_biases("|".join(layers), "zeros, as the file has none")
+            weights.add_zero_biases("|".join(layers), "zeros, as the file has none")
 
     def config_for(self, model):
         rope_theta = float(model.variant.rotary.temperature)

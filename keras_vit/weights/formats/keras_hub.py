@@ -44,14 +44,7 @@ class KerasHub(Family):
         if not any("vi_t_" in name for name in contents.arrays):
             arrays = contents.arrays | read_hdf5(folder / "model.weights.h5")
             contents = dataclasses.replace(contents, arrays=arrays)
-        canonical = super().read(contents, caller)
-        preprocessor = _config_in(folder / "preprocessor.json")
-        converter = preprocessor.get("image_converter", {}).get("config", {})
-        converter = converter or _config_in(folder / "image_converter.json")
-        arguments = canonical.arguments
-        recipe, unsaid = _preprocessing(converter, arguments["channels"], arguments["image_size"])
-        canonical.set_preprocessing(recipe, unsaid, converter)
-        return canonical
+        return super().read(contents, caller)
 
     def flat_config(self, contents):
         """The arguments of backbone and task in one dict."""
@@ -60,8 +53,8 @@ class KerasHub(Family):
         backbone = (contents.config or task.get("backbone", {})).get("config", {})
         return {**{k: task[k] for k in ("pooling", "activation") if k in task}, **backbone}
 
-    def complete(self, canonical, contents):
-        arguments, channels = canonical.arguments, canonical.arguments["channels"]
+    def complete(self, weights, arguments, contents):
+        channels = arguments["channels"]
         if shape := arguments.from_config("image_size"):
             # The channels come first in a model for `data_format="channels_first"`.
             arguments["image_size"] = shape[:2] if shape[2] == channels else shape[1:]
@@ -69,13 +62,22 @@ class KerasHub(Family):
         for key, bias in self.arrays_by_key.items():
             if not arguments.config.get(key, True):
                 layers = re.sub("block_0/|/bias", "", bias).replace("dense_1", "dense_[12]")
-                canonical.add_zero_biases(layers, f"{key}=False")
+                weights.add_zero_biases(layers, f"{key}=False")
         _choose_pool(arguments)
+
+    def metadata(self, arguments, contents):
         activation = arguments.config.get("activation")
         if activation not in (None, "linear"):
             text = f"activation={activation!r} of the head: the model gives logits"
-            canonical.ignored = (text, *canonical.ignored)
-            canonical.reading = activation if activation in ("softmax", "sigmoid") else None
+            arguments.ignored.append(text)
+        reading = activation if activation in ("softmax", "sigmoid") else None
+        return dataclasses.replace(super().metadata(arguments, contents), reading=reading)
+
+    def images(self, arguments, contents):
+        folder, size = _folder(contents), arguments["image_size"]
+        both = _config_in(folder / "preprocessor.json").get("image_converter", {})
+        converter = both.get("config") or _config_in(folder / "image_converter.json")
+        return *_preprocessing(converter, arguments["channels"], size), converter
 
 
 def _folder(contents):

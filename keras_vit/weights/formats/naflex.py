@@ -9,10 +9,10 @@ import os
 from typing import Any
 
 from keras_vit.models.naflex import NaFlexVisionTransformer
-from keras_vit.weights.assign import fitting_values
+from keras_vit.weights.assign import plan_load
 from keras_vit.weights.fetch import local_path, locate
 from keras_vit.weights.files import open_checkpoint
-from keras_vit.weights.formats.vision_towers import SIGLIP
+from keras_vit.weights.load import read_contents
 from keras_vit.weights.safety import CheckpointError, expect
 
 KERNEL = "embeddings.patch_embedding.weight"
@@ -57,7 +57,7 @@ def naflex_from_checkpoint(
         kernel = arrays[name].reshape(-1, patch, patch, channels)
         arrays[name] = kernel.transpose(0, 3, 1, 2)  # to (width, channels, height, width)
     config = {**config, "vision_config": tower}
-    checkpoint = SIGLIP.read(dataclasses.replace(contents, arrays=arrays, config=config), caller={})
+    checkpoint = read_contents(dataclasses.replace(contents, arrays=arrays, config=config), {})
     arguments = checkpoint.arguments
     if not arguments["num_classes"]:
         arguments["pool"] = "map" if arguments.config.get("vision_use_head", True) else None
@@ -65,6 +65,6 @@ def naflex_from_checkpoint(
     del arguments["interpolation"]  # of the positions, which each call resamples
     model = NaFlexVisionTransformer(grid=grid, **{**arguments, **options})
     variables = {variable.path: variable for variable in model.weights}
-    for path, value in fitting_values(model, checkpoint, variables=variables).items():
+    for path, value in plan_load(model, checkpoint).values.items():
         variables[path].assign(value)
     return model

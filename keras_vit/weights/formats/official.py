@@ -7,7 +7,6 @@ family reads the file.
 """
 
 import dataclasses
-import math
 import re
 
 import numpy as np
@@ -48,20 +47,19 @@ class Dino(Family):
             arrays |= {f"{layer}.q.bias": query, f"{layer}.v.bias": value}
         return arrays
 
-    def complete(self, canonical, contents):
-        arguments, file = canonical.arguments, contents.arrays
-        periods = next((a for name, a in file.items() if name.endswith(PERIODS)), None)
+    def complete(self, weights, arguments, contents):
+        periods = next((a for name, a in contents.arrays.items() if name.endswith(PERIODS)), None)
         if periods is not None:
             arguments.update(rotary=rotary_of(periods), position="none", epsilon=1e-5)
             why = "its rotary periods, four values of a head for each"
             arguments.add(ARRAYS, why, num_heads=arguments["width"] // (4 * max(periods.size, 1)))
         if not arguments["num_classes"]:
             arguments.override(CUSTOM, pool=arguments["pool"])
-        if arguments["registers"] and POSITION in canonical.arrays:
+        if arguments["registers"] and POSITION in weights.arrays:
             arguments["interpolation"] = "bicubic"
             # Positions were added before the registers came.
             at = int(arguments["class_token"])
-            canonical.add_zero_positions(at=at, count=arguments["registers"])
+            weights.add_zero_positions(at=at, count=arguments["registers"])
 
 
 def rotary_of(periods):
@@ -75,10 +73,10 @@ def rotary_of(periods):
 
 
 class MocoV3(Family):
-    def complete(self, canonical, contents):
-        if canonical.arguments["width"] == 384:
+    def complete(self, weights, arguments, contents):
+        if arguments["width"] == 384:
             why = "MoCo v3's ViT-S has as many, where others have 6"
-            canonical.arguments.add(CUSTOM, why, num_heads=12)
+            arguments.add(CUSTOM, why, num_heads=12)
 
 
 DINO = Dino(
@@ -135,12 +133,10 @@ PREPROCESSING = {
 
 
 class Torchvision(Family):
-    def complete(self, canonical, contents):
-        arguments, patches = canonical.arguments, canonical.arrays[POSITION].shape[1] - 1
-        patch = arguments["patch_size"][0]
-        size = (arguments["width"], patch, patch * math.isqrt(max(patches, 0)))
+    def images(self, arguments, contents):
+        size = (arguments["width"], arguments["patch_size"][0], arguments["image_size"][0])
         is_swag = "swag" in contents.path.name.lower()
-        canonical.preprocessing = SWAG if is_swag else PREPROCESSING.get(size, BILINEAR)
+        return SWAG if is_swag else PREPROCESSING.get(size, BILINEAR), (), True
 
 
 TORCHVISION = Torchvision(

@@ -19,7 +19,7 @@ from keras_vit.weights.safety import unsupported
 from keras_vit.weights.tables import CONV, ROWS, SAME, TRANSPOSED, Table
 
 BLOCK = "transformer.resblocks.{i}."
-VISUAL, TRUNK, HEAD = "visual.", "visual.trunk.", "visual.head.proj."
+VISUAL, TRUNK, TRUNK_HEAD = "visual.", "visual.trunk.", "visual.head.proj."
 OF_OPENAI = ("input_resolution", "context_length", "vocab_size")
 
 
@@ -43,27 +43,27 @@ class OpenClip(Family):
         vision["eps"] = (vision.get("norm_kwargs") or {}).get("eps", 1e-5)
         return {**vision, "heads": vision["width"] // vision["head_width"]}
 
-    def complete(self, canonical, contents):
-        arguments, names = canonical.arguments, contents.arrays
+    def complete(self, weights, arguments, contents):
         arguments["patch_bias"], is_map = False, arguments["pool"] == "map"
-        usual = dataclasses.replace(CLIP, library="pillow")
-        recipe = preprocessing_of_timm(images_of(contents.config), usual)
-        canonical.set_preprocessing(*recipe, config="CLIP's, where none says another")
-        if any(name in names for name in OF_OPENAI):
+        if any(name in contents.arrays for name in OF_OPENAI):
             arguments.add(CUSTOM, activation="quick_gelu")
-        if is_map or not arguments["final_norm"]:
+        if is_map or not arguments["final_norm"]:  # of the Perception Encoder
             offset = 1.0 if arguments["class_token"] else 0.0  # the class token has the place 0
             arguments["rotary"] = Rotary(offset=offset, order="columns")
             arguments["interpolation"] = "bilinear"
             arguments["pool_heads"] = (arguments.caller.get("pool_heads") or 8) if is_map else None
-            canonical.preprocessing = Preprocessing(library="pillow")
         if not arguments["final_norm"]:
             arguments.override(CUSTOM, pool="mean")
         after = arguments.config.get("final_ln_after_pool", False) and arguments["pool"] == "mean"
         arguments["norm_after_pool"] = bool(after)
 
+    def images(self, arguments, contents):
+        recipe, beyond = preprocessing_of_timm(images_of(contents.config), self.preprocessing)
+        is_meta = arguments["rotary"] is not None  # a Perception Encoder, as `complete` tells it
+        return Preprocessing(library="pillow") if is_meta else recipe, beyond, True
 
-class Trunk(Family):
+
+class Trunk(timm.Timm):
     """OpenCLIP's models around one of timm."""
 
     def arrays_of(self, file):
@@ -73,20 +73,19 @@ class Trunk(Family):
     def read(self, contents, caller):
         file = contents.arrays
         # The linear map behind the trunk is a head if it has a bias, and else a projection.
-        behind = "head." if HEAD + "bias" in file else "projection."
+        behind = "head." if TRUNK_HEAD + "bias" in file else "projection."
         tower = [name for name in file if name.startswith(VISUAL)]
-        names = {name.removeprefix(TRUNK).replace(HEAD, behind): name for name in tower}
+        names = {name.removeprefix(TRUNK).replace(TRUNK_HEAD, behind): name for name in tower}
         if not timm.FAMILY.recognises(names):
             raise unsupported("a trunk that is no Vision Transformer")
-        if {HEAD + "weight", TRUNK + "head.weight"} <= file.keys():
+        if {TRUNK_HEAD + "weight", TRUNK + "head.weight"} <= file.keys():
             raise unsupported("two heads, one after the other")
         arrays = {plain: file[name] for plain, name in names.items()}
         config = timm_config(contents.config)
         trunk = dataclasses.replace(contents, arrays=arrays, config=config)
-        canonical = timm.FAMILY.read(trunk, caller)
-        canonical.family = self.name
-        canonical.restore_names(names, file)
-        return canonical
+        weights, arguments = timm.FAMILY.read(trunk, caller)
+        weights.rename(names, file)
+        return weights, arguments
 
 
 def timm_config(config):
@@ -144,6 +143,7 @@ OPEN_CLIP = OpenClip(
     optional=("norm/gamma",),
     joined_heads=True,
     defaults=vision_towers.DEFAULTS,
+    preprocessing=dataclasses.replace(CLIP, library="pillow"),
     needs_config=True,
     config={
         "width": "width",

@@ -102,8 +102,8 @@ class Timm(Family):
         parts = (_parts(name, array, arrays) for name, array in arrays.items())
         return {name: array for part in parts for name, array in part.items()}
 
-    def complete(self, canonical, contents):
-        arguments, config = canonical.arguments, canonical.arguments.config
+    def complete(self, weights, arguments, contents):
+        config, arrays = arguments.config, weights.arrays
         infer_blocks(arguments)
         has_fc_norm = "fc_norm.weight" in contents.arrays or config.get("norm_moves", False)
         is_stated = arguments.source_of("pool") == CONFIG
@@ -112,18 +112,20 @@ class Timm(Family):
         # Of each token by itself it is the same before.
         pools = arguments.caller.get("pool", arguments["pool"]) is not None
         arguments["norm_after_pool"] = has_fc_norm and pools
-        for text, is_there in obstacles(canonical.arrays, arguments).items():
+        for text, is_there in obstacles(arrays, arguments).items():
             if is_there:
                 raise unsupported(text)
-        infer_rotary(canonical, contents.arrays)
+        infer_rotary(arrays, arguments, contents.arrays)
         if arguments["pool"] == "map":
             infer_pooled_tokens(arguments)
-        if POSITION in canonical.arrays:
-            give_learned_tokens_positions(canonical)
+        if POSITION in arrays:
+            give_learned_tokens_positions(weights, arguments)
         elif config.get("class") and not arguments.get("position"):
             arguments.add(CONFIG, position="none")  # timm has no computed ones
-        settings = config.get("pretrained_cfg", {})
-        canonical.set_preprocessing(*preprocessing_of_timm(settings), settings)
+
+    def images(self, arguments, contents):
+        settings = arguments.config.get("pretrained_cfg", {})
+        return *preprocessing_of_timm(settings), settings
 
 
 def _parts(name, array, file):
@@ -194,9 +196,8 @@ def obstacles(arrays, arguments):
     }
 
 
-def infer_rotary(canonical, names):
-    """Sets `rotary`, which only learned frequencies show in the arrays."""
-    arguments, arrays = canonical.arguments, canonical.arrays
+def infer_rotary(arrays, arguments, names):
+    """Sets `rotary`, which only learned frequencies show in the arrays; `names` are the file's."""
     if arguments.config.get("class"):
         arguments["rotary"] = rotary_of(arguments.config)
         return
@@ -232,9 +233,9 @@ def infer_pooled_tokens(arguments):
         arguments["pool_patches"] = of_patches if config else caller["pool_patches"]
 
 
-def give_learned_tokens_positions(canonical):
+def give_learned_tokens_positions(weights, arguments):
     """Pads the positions of models with `no_embed_class`, which are of the patches alone."""
-    arguments, count = canonical.arguments, canonical.arrays[POSITION].shape[1]
+    count = weights.arrays[POSITION].shape[1]
     learned, of_patches = arguments.learned_tokens, arguments.config.get("no_embed_class")
     if of_patches is None and learned:
         try:
@@ -249,7 +250,7 @@ def give_learned_tokens_positions(canonical):
                 ) from error
             of_patches = True
     if of_patches:
-        canonical.add_zero_positions(at=0, count=learned)
+        weights.add_zero_positions(at=0, count=learned)
 
 
 KEYS = {

@@ -41,26 +41,24 @@ class VisionTower(huggingface.HuggingFace):
         tower = {"num_attention_heads": self.heads, **stated}
         return {**tower, "architectures": config.get("architectures")} if config else {}
 
-    def complete(self, canonical, contents):
-        super().complete(canonical, contents)
-        arguments = canonical.arguments
+    def complete(self, weights, arguments, contents):
+        super().complete(weights, arguments, contents)
         size, sides = arguments.from_config("image_size"), arguments["patch_size"]
         if type(size) is int and max(sides) <= size and any(size % side for side in sides):
             arguments["image_size"] = whole = [size - size % side for side in sides]
             beyond = f"pixels of image_size={size} beyond the last whole patch, at {whole}"
-            canonical.ignored = (beyond, *canonical.ignored)
-        self.choose_pooling(canonical)
-        if POSITION not in canonical.arrays:
+            arguments.ignored.append(beyond)
+        self.choose_pooling(weights, arguments)
+        if POSITION not in weights.arrays:
             raise unsupported("positions other than a table")
 
-    def choose_pooling(self, canonical):
+    def choose_pooling(self, weights, arguments):
         """Sets what is pooled, and leaves aside the layers that this pooling does not use."""
-        arguments = canonical.arguments
-        if "pool/probe" in canonical.arrays:
+        if "pool/probe" in weights.arrays:
             asked = arguments.caller.get("pool", arguments["pool"])
-            if is_classifier(canonical) or asked != arguments["pool"]:
+            if is_classifier(weights, arguments) or asked != arguments["pool"]:
                 arguments.update(pool="mean", pool_mlp_dim=None)
-                canonical.leave_out("pool/")
+                weights.leave_out("pool/")
         elif not arguments["num_classes"]:
             arguments.override(CUSTOM, pool=arguments["pool"])
 
@@ -84,10 +82,10 @@ class VisionTower(huggingface.HuggingFace):
 
 
 class Clip(VisionTower):
-    def choose_pooling(self, canonical):
-        if is_classifier(canonical):
-            canonical.arguments.update(pool="mean", final_norm=False, projection=None)
-            canonical.leave_out("norm/", "projection/")
+    def choose_pooling(self, weights, arguments):
+        if is_classifier(weights, arguments):
+            arguments.update(pool="mean", final_norm=False, projection=None)
+            weights.leave_out("norm/", "projection/")
 
     def write(self, model, arrays):
         v = model.variant
@@ -125,10 +123,10 @@ class Siglip(VisionTower):
 # ---- parts
 
 
-def is_classifier(canonical):
+def is_classifier(weights, arguments):
     """Whether the class of a folder pools as those that classify."""
-    named = "ForImageClassification" in str(canonical.arguments.config.get("architectures"))
-    return named or "head/kernel" in canonical.arrays
+    named = "ForImageClassification" in str(arguments.config.get("architectures"))
+    return named or "head/kernel" in weights.arrays
 
 
 SHARED = (
