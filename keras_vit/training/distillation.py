@@ -170,9 +170,10 @@ class Distiller(Trainer, keras.Model):
         """
         loss = SoftmaxLoss(dtype=self.distance.dtype) if loss is None else loss
         of_keras = isinstance(loss, _CROSSENTROPIES) and loss.get_config().get("from_logits")
-        rule = "Distillation needs a softmax cross-entropy of logits, as the classes of a teacher "
-        rule += "exclude one another; take keras_vit.training.SoftmaxLoss(), or loss='softmax'"
-        require(of_keras or isinstance(loss, SoftmaxLoss), rule, received=loss)
+        fits = of_keras or isinstance(loss, SoftmaxLoss)
+        rule = "Distillation needs a softmax cross-entropy of logits, as the teacher's classes "
+        rule += "exclude one another; take keras_vit.training.SoftmaxLoss(), or a recipe with "
+        require(fits, f"{rule}loss='softmax'", received=loss)
         super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
         for network in (self.student, *networks_at_end(self.student)):
             if hasattr(type(network), "reading"):  # as if it were compiled with this loss
