@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import numbers
 import warnings
 from collections.abc import Iterable, Mapping, Sized
 
@@ -23,28 +24,35 @@ def needs_extra(extra, purpose):
         raise ImportError(f'{purpose}: pip install "keras3-vit[{extra}]" ({error})') from error
 
 
-def positive_int(value, name):
-    """`value` as an int of at least 1, or a ValueError that names it."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        number = 0
-    if number < 1 or number != value or isinstance(value, bool):
-        raise ValueError(f"{name} must be a positive integer. Received: {name}={brief(value)}.")
-    return number
+def must_be(expected, holds, convert=lambda value: value, bools=False):
+    """A check `(value, name)`: what `holds` is true of, converted, or a ValueError that names it.
+
+    Bools are refused unless they are said to fit.
+    """
+
+    def check(value, name):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if (bools or not isinstance(value, bool)) and holds(value):
+                return convert(value)
+        raise ValueError(f"{name} must be {expected}. Received: {name}={brief(value)}.")
+
+    return check
 
 
-def positive_float(value, name):
-    """`value` as a float above 0, or a ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number. Received: {name}={brief(value)}.")
-    return float(value)
+positive_int = must_be("a positive integer", lambda value: value == int(value) >= 1, int)
+whole = must_be("a whole number of at least 0", lambda value: value == int(value) >= 0, int)
+positive_float = must_be(
+    "a positive number",
+    lambda value: isinstance(value, numbers.Real) and 0 < value < math.inf,
+    float,
+)
 
 
-def rate(value, name):
-    """`value` as a probability below 1, or a ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be a number in [0, 1). Received: {name}={brief(value)}.")
+def rate(value, name, within="[0, 1)"):
+    """`value` as a float in an interval from 0 to 1, or a ValueError that names it."""
+    fits = isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value <= 1
+    if not fits or (value == 0 and within[0] == "(") or (value == 1 and within[-1] == ")"):
+        raise ValueError(f"{name} must be a number in {within}. Received: {name}={brief(value)}.")
     return float(value)
 
 

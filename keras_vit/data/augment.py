@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageChops, ImageFilter, ImageOps
 
+from keras_vit.checks import require
+
 AUGMENTATIONS = {}
 
 
@@ -43,8 +45,8 @@ def check_augmentation(name, *arguments):
             function(*trial, *arguments)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise ValueError(
-            f"The augmentation {name!r} does not take these arguments: {error}. Received: "
-            f"augment={(name, *arguments)!r}"
+            f"The augmentation {name!r} does not take these arguments. Received: "
+            f"{(name, *arguments)!r}; {error}"
         ) from error
 
 
@@ -54,6 +56,9 @@ def affine(image, rng, rotation, scale, shift):
 
     `rotation` in degrees, `scale` and `shift` as shares of the sides are the largest either way.
     """
+    rule = "affine takes a rotation, a scale and a shift, none negative and scale below 1"
+    fits = min(rotation, scale, shift) >= 0 and scale < 1
+    require(fits, rule, received=(rotation, scale, shift))
     # A pixel p of the result is the pixel center + rotate(p - center) / size + shift of the image.
     turn, grow, down, right = rng.uniform(-1, 1, 4)
     angle, size = turn * math.radians(rotation), 1 + grow * scale
@@ -81,6 +86,9 @@ def randaugment(image, rng, operations=2, magnitude=10.0):
     Source: pp/archive/autoaugment.py of big_vision, a fork of models/official/efficientnet/
     autoaugment.py of tensorflow/tpu; Cubuk et al., RandAugment, https://arxiv.org/abs/1909.13719.
     """
+    rule = "randaugment takes a number of operations and a magnitude, from 0 on, such as 2 and 10"
+    fits = operations >= 0 and 0 <= magnitude < math.inf
+    require(fits, rule, received=(operations, magnitude))
     for index in rng.integers(len(OPERATIONS), size=operations):
         image = tuple(OPERATIONS.values())[index](image, magnitude / 10, rng)
     return image

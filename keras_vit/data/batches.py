@@ -8,7 +8,7 @@ from typing import Self
 
 import keras
 
-from keras_vit.checks import needs_extra, positive_int
+from keras_vit.checks import needs_extra, positive_int, require, whole
 from keras_vit.class_names import check_classes
 from keras_vit.data.arrays import ArraySource
 from keras_vit.data.pixels import normalized
@@ -37,11 +37,11 @@ class KerasBatches(keras.utils.PyDataset):
         self._threads, self._processes = threads, processes
         self.steps_per_epoch = self._steps = steps_per_epoch  # `_steps` are those of this object
         self.start, self.passes = 0, 0  # the first step, and the epochs that Keras has been through
-        self._following = {}  # {step: the batches from it on} for the step after the last call's
+        self._ahead = ReadAhead()
         self._seen = set()  # (id of a model, its method) that `on_epoch_begin` has looked at
 
     def __getstate__(self):
-        return {**vars(self), "_following": {}}  # a copy reads for itself
+        return {**vars(self), "_ahead": ReadAhead()}  # a copy reads for itself
 
     def __len__(self):
         return self._steps
@@ -51,14 +51,12 @@ class KerasBatches(keras.utils.PyDataset):
 
         `steps` is how many there are: by default `steps_per_epoch` in training, the rest otherwise.
         """
-        step = positive_int(step, "step") if step != 0 else 0
+        step = whole(step, "step")
         left = self.steps_per_epoch if self.training else self.steps_per_epoch - step
         steps = left if steps is None else positive_int(steps, "steps")
-        if not self.training and not 0 < steps <= left:
-            raise ValueError(
-                f"A pass of this pipeline has {self.steps_per_epoch} batches. Received: "
-                f"step={step}, steps={steps}"
-            )
+        rule = f"A pass of this pipeline has {self.steps_per_epoch} batches"
+        received = {"step": step, "steps": steps}
+        require(self.training or 0 < steps <= left, rule, received=received)
         other = copy.copy(self)
         other.start, other._steps, other.passes = step, steps, 0
         return other
@@ -66,17 +64,8 @@ class KerasBatches(keras.utils.PyDataset):
     def __getitem__(self, index):
         if not 0 <= index < len(self):
             raise IndexError(f"Batch {index} is outside 0..{len(self) - 1}.")
-        step, left = self.start + self.passes * len(self) + int(index), len(self) - index
-        following = self._following.pop(step, None)  # by one thread alone, where several ask
-        if following:
-            batch = next(following)  # which reads ahead from the first call on
-        else:
-            is_empty = step >= len(self._dataset)
-            batch = self._empty_batch if is_empty else self._dataset[step]
-            batch = self._for_keras(self._normalized(batch))
-        self._following = {}
-        if left > 1:
-            self._following[step + 1] = following or iter(self.from_step(step + 1, left - 1))
+        step, later = self.start + self.passes * len(self) + int(index), len(self) - 1 - int(index)
+        batch = self._ahead.take(step, later, read=self._read, read_from=self.from_step)
         if not len(batch[0]) and keras.backend.backend() != "tensorflow":
             raise ValueError(
                 f"No image of batch {index} can be read, and Keras's loss of no image is NaN. "
@@ -128,11 +117,33 @@ class KerasBatches(keras.utils.PyDataset):
         with contextlib.closing(iter(batches)) as iterator:
             yield from map(self._for_keras, iterator)
         # A process may have no image of the last batch.
-        yield from map(self._for_keras, [self._empty_batch] * (len(self) - len(dataset)))
+        yield from map(self._read, range(self.start + len(dataset), self.start + len(self)))
+
+    def _read(self, step):
+        """The batch of a step by itself."""
+        batch = self._dataset[step] if step < len(self._dataset) else self._empty_batch
+        return self._for_keras(self._normalized(batch))
 
     def _normalized(self, batch):
         images, *rest = batch
         return normalized(images, *self._scale), *rest
+
+
+class ReadAhead:
+    """Batches by step, which one reader reads ahead as long as each step follows the last one."""
+
+    def __init__(self):
+        self._readers = {}  # {the step of its next batch: the reader}, one at most
+
+    def take(self, step, later, *, read, read_from):
+        """The batch of a step, which `later` others may follow.
+
+        `read(step)` gives one by itself, `read_from(step, steps)` those that a reader goes through.
+        """
+        reader = self._readers.pop(step, None)  # by one thread alone, where several ask
+        batch = read(step) if reader is None else next(reader)
+        self._readers = {step + 1: reader or iter(read_from(step + 1, later))} if later else {}
+        return batch
 
 
 def part_of_process(batch, process, processes):

@@ -8,7 +8,7 @@ it. Boxes and windows are (top, left, height, width).
 import functools
 import math
 
-from keras_vit.data.pixels import ImageError, opened, orientation, pixels_of
+from keras_vit.data.pixels import ImageError, decoding, open_image, orientation, pixels_of
 from keras_vit.data.resize import center_window, covering_size, cut, fit_image, resized
 
 
@@ -19,7 +19,8 @@ def cropped(transform, image, rng, channels, upright):
     """
     crop, pixels, box = CROPS.get(transform.crop), image, None
     if isinstance(image, bytes):
-        with opened(image) as file:
+        received = f"Received: {len(image)} bytes that begin with {image[:8]!r}; "
+        with decoding(f"The image cannot be decoded. {received}"), open_image(image) as file:
             if crop and transform.draft and file.format == "JPEG":
                 if not upright or orientation(file) == 1:
                     box, size, window = crop(transform, (file.height, file.width), rng=rng)

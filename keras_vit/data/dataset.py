@@ -155,11 +155,9 @@ def split_rows(labels, test_fraction, seed, problem="single_label"):
 def check_images(images, name="images"):
     """`images` as uint8 or float32 of shape (images, height, width, channels), or a ValueError."""
     images = np.asarray(images)
-    if images.ndim != 4 or not images.size:
-        raise ValueError(
-            f"{name} must have shape (images, height, width, channels), and none of them may be 0; "
-            f"a channel axis is added by images[..., None]. Received: shape {images.shape}"
-        )
+    rule = f"{name} must have shape (images, height, width, channels), and none of them may be 0; "
+    rule += "a channel axis is added by images[..., None]"
+    require(images.ndim == 4 and images.size, rule, received=images.shape)
     channels, *sides = images.shape[1:]
     if channels in (1, 3) and min(sides) > 4 and (sides[0] == sides[1] or min(sides) >= 16):
         raise ValueError(
@@ -209,10 +207,9 @@ def check_labels(
     """
     labels = np.asarray(labels)
     ranks = {"single_label": (1,), "multi_label": (2,), "regression": (1, 2)}[problem]
-    if labels.ndim not in ranks or labels.dtype.kind not in "biuf":
-        raise ValueError(
-            f"{name} {_EXPECTED[problem]}. Received: shape {labels.shape}, dtype {labels.dtype}"
-        )
+    fits = labels.ndim in ranks and labels.dtype.kind in "biuf"
+    received = f"shape {labels.shape}, dtype {labels.dtype}"
+    require(fits, f"{name} {_EXPECTED[problem]}", received=received)
     if np.ndim(images) == 0 or len(labels) != len(images):
         raise ValueError(
             f"{name} must have one label for each image. Received: {len(labels)} labels, and "

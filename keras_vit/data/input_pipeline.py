@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checks import check_choice, positive_int
+from keras_vit.checks import check_choice, positive_int, whole
 from keras_vit.data import keras_layers
 from keras_vit.data.batches import KerasBatches, import_grain, part_of_process, threads_for
 from keras_vit.data.dataset import problem_told
@@ -133,10 +133,10 @@ def pipeline(
         split,
         batch_size=positive_int(batch_size, "batch_size"),
         training=starts_training(split) if training is None else bool(training),
-        seed=check_seed(recipe.seed if seed is None else seed),
+        seed=check_seed(recipe.seed if seed is None else seed, "seed"),
         channels=channels,
         threads=threads_for(source, recipe.train.image_size, threads),
-        workers=positive_int(workers, "workers") if workers != 0 else 0,
+        workers=whole(workers, "workers"),
     )
 
 

@@ -1,6 +1,7 @@
 """`load`: datasets that fit in memory, as checked arrays. Nothing is downloaded."""
 
 import math
+import numbers
 import os
 import re
 import warnings
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.checks import check_choice, pair, positive_float, rate, require
+from keras_vit.checks import check_choice, must_be, pair, rate, require
 from keras_vit.data import arrays, dataset, tfds
 from keras_vit.data.dataset import ImageDataset, check_problem
 from keras_vit.data.files import ARCHIVES, listed
@@ -90,8 +91,8 @@ def load(
     """
     size = None if image_size is None else pair(image_size, "image_size")
     check_choice("channels", channels, (None, 1, 3))
-    rate(positive_float(test_fraction, "test_fraction"), "test_fraction")
-    split = {"test_fraction": test_fraction, "seed": check_seed(seed)}
+    rate(test_fraction, "test_fraction", within="(0, 1)")
+    split = {"test_fraction": test_fraction, "seed": check_seed(seed, "seed")}
     opened = _check_problem(find_source(source, data_dir, labels, problem, **split), problem)
     if isinstance(opened, ImageDataset):
         shape = opened.image_shape
@@ -100,11 +101,11 @@ def load(
     return _in_memory(open_source(opened), size, channels, skip_corrupt)
 
 
-def check_seed(seed):
-    """`seed` as an int that NumPy and Grain take, or a ValueError."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-        raise ValueError(f"seed must be a whole number in 0..2**32-1. Received: seed={seed!r}")
-    return int(seed)
+check_seed = must_be(  # one that NumPy and Grain take
+    "a whole number in 0..2**32-1",
+    lambda seed: isinstance(seed, numbers.Integral) and 0 <= seed < 2**32,
+    int,
+)
 
 
 def open_source(source, data_dir=None, labels=None, problem=None):

@@ -136,15 +136,6 @@ def decoding(received=""):
         raise ImageError(f"{received}{error} ({type(error).__name__})") from error
 
 
-@contextlib.contextmanager
-def opened(encoded):
-    """The image of Pillow in the bytes of a file, or an `ImageError` that says why not."""
-    received = f"{len(encoded)} bytes that begin with {encoded[:8]!r}; "
-    with decoding(f"The image cannot be decoded. Received: {received}"):
-        with open_image(encoded) as image:
-            yield image
-
-
 def convert_channels(images, channels):
     """Repeats grayscale, or makes luma of RGB; uint8 or float32, the channels on the last axis."""
     present = images.shape[-1]

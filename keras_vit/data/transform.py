@@ -11,7 +11,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from keras_vit.checks import check_choice, pair, positive_int, require
+from keras_vit.checks import check_choice, pair, require, whole
 from keras_vit.data.augment import AUGMENTATIONS, check_augmentation, find_augmentation
 from keras_vit.data.crops import CENTERED, CROPS, RESIZES, cropped
 from keras_vit.preprocessing import Preprocessing
@@ -125,43 +125,33 @@ class Transform:
 
     def _check(self):
         check_choice("crop", self.crop, (*CROPS, *RESIZES))
-        for step in self.augment:
-            name, *arguments = [step] if isinstance(step, str) else step
+        check_choice("draft", self.draft, (True, False))
+        whole(self.padding, "padding")
+        (least, most), (narrow, broad), (black, white) = self.area, self.ratio, self.value_range
+        rule = "area must be (low, high), above 0 and at most 1"
+        require(0 < least <= most <= 1, rule, received=self.area)
+        require(0 < narrow <= broad, "ratio must be (low, high), above 0", received=self.ratio)
+        require(black < white, "value_range must be (low, high)", received=self.value_range)
+        if self.crop_fraction is not None:
+            rule = f"crop_fraction must be None unless crop is of {CENTERED}, without resize_small"
+            fits = self.crop in CENTERED and self.resize_small is None
+            require(fits, rule, received=self.crop_fraction)
+        elif self.crop in (*CENTERED, "resize_small_random", "squash_random"):
+            side = max(self.image_size)
+            rule = f"resize_small must be at least {side} for crop={self.crop!r}"
+            require((self.resize_small or 0) >= side, rule, received=self.resize_small)
+        has_mean, is_default = self.mean is not None, self.value_range == Transform.value_range
+        rule = f"mean must be given with std, or neither; std={brief(self.std)}"
+        require(has_mean == (self.std is not None), rule, received=self.mean)
+        rule = "value_range must be left out beside mean, which says the same"
+        require(is_default or not has_mean, rule, received=self.value_range)
+        for name in ("affine", "randaugment"):
+            arguments = getattr(self, name)
+            rule = f"{name} must be a tuple of its arguments, or None"
+            require(isinstance(arguments, tuple | list | None), rule, received=arguments)
+        for name, *arguments in self.steps:
             check_choice("augmentation", name, (*AUGMENTATIONS,))
             check_augmentation(name, *arguments)
-        if self.padding != 0:
-            positive_int(self.padding, "padding")
-
-        def check(name, rule, holds):
-            require(holds, f"{name} must be {rule}", received=getattr(self, name))
-
-        (least, most), (narrow, broad), (black, white) = self.area, self.ratio, self.value_range
-        check("area", "(low, high), above 0 and at most 1", 0 < least <= most <= 1)
-        check("ratio", "(low, high), above 0", 0 < narrow <= broad)
-        check("draft", "True or False", isinstance(self.draft, bool))
-        side, is_centered = max(self.image_size), self.crop in CENTERED
-        is_window = is_centered or self.crop in ("resize_small_random", "squash_random")
-        has_fraction, has_room = self.crop_fraction is not None, (self.resize_small or 0) >= side
-        may_have_fraction = is_centered and self.resize_small is None
-        rule = f"None unless crop is of {CENTERED}, without resize_small"
-        check("crop_fraction", rule, may_have_fraction or not has_fraction)
-        rule = f"at least {side} for crop={self.crop!r}"
-        check("resize_small", rule, has_room or has_fraction or not is_window)
-        rotation, scale, shift = (0, 0, 0) if self.affine is None else self.affine
-        rule = "(rotation, scale, shift), none negative and scale below 1"
-        check("affine", rule, min(rotation, scale, shift) >= 0 and scale < 1)
-        match self.randaugment:
-            case (int(operations), int(magnitude) | float(magnitude)):
-                is_randaugment = operations >= 0 and 0 <= magnitude < math.inf
-            case other:
-                is_randaugment = other is None
-        check("randaugment", "(operations, magnitude), such as (2, 10), or None", is_randaugment)
-        check("value_range", "(low, high)", black < white)
-        has_mean, has_std = self.mean is not None, self.std is not None
-        check("mean", f"given with std, or neither; std={brief(self.std)}", has_mean == has_std)
-        is_default = self.value_range == Transform.value_range
-        rule = "left out beside mean, which says the same"
-        check("value_range", rule, is_default or not has_mean)
 
     @functools.cached_property
     def steps(self):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from keras_vit.checks import output_names, positive_int
+from keras_vit.checks import output_names, positive_int, require
 from keras_vit.class_names import class_map
 from keras_vit.ends import known_of_end
 from keras_vit.evaluation import metrics, reports
@@ -145,10 +145,9 @@ def _report(
     from_logits="auto", reading=None, threshold=0.5,
 ):  # fmt: skip
     """The report of batches (outputs, labels) of a model with one output."""
-    if (first := next(batches, None)) is None:
-        raise ValueError(
-            f"Some image must have a label of each head. Received: none with a label of {head!r}."
-        )
+    first = next(batches, None)
+    rule = "Some image must have a label of each head"
+    require(first is not None, rule, received=f"none with a label of {head!r}")
     outputs, labels = metrics.check_scores(first[0], least=1), first[1]
     reading = reading_of(model, reading, from_logits, outputs.shape[1]).decided(outputs)
     of_data = of_head(getattr(data, "class_names", None), head)

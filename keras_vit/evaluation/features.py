@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int, to_array, warn_of_parts
+from keras_vit.checks import positive_int, require, to_array, warn_of_parts
 from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.heads import heads_of, of_head, picked, split
@@ -95,10 +95,8 @@ def check_features(vectors, labels, what="features", num_classes=None):
     """Features as a finite float array (images, features), and their class numbers."""
     vectors, labels = np.asarray(vectors), class_numbers(labels, num_classes, f"labels of {what}")
     check_same_length(vectors, labels, (what, "labels"))
-    if vectors.ndim != 2 or not vectors.size:
-        raise ValueError(
-            f"{what} must have shape (images, features). Received: shape {vectors.shape}."
-        )
+    fits = vectors.ndim == 2 and vectors.size
+    require(fits, f"{what} must have shape (images, features)", received=vectors.shape)
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = int(finite.argmin())
@@ -157,8 +155,7 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
             parts.append({head: to_array(x)[: len(part)] for head, x in outputs.items()})
         outputs = {h: np.concatenate([part[h] for part in parts])[known[h]] for h in labels}
         yield outputs, {head: each[known[head]] for head, each in labels.items()}
-    if size is None:
-        raise ValueError("The data must hold at least one image. Received: none.")
+    require(size is not None, "The data must hold at least one image", received="none")
 
 
 def _batches(data, batch_size, model, heads):
@@ -217,11 +214,9 @@ def _split(batch, index, model, heads):
 
     In {head: weights}, 0 is a missing label. Rows that have weight 0 alone are dropped.
     """
-    if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
-        raise ValueError(
-            "Every batch must be (images, labels), as of dataset.map(lambda e: (e['image'], "
-            f"e['label'])). Received: {type(batch).__name__} as batch {index}."
-        )
+    fits = isinstance(batch, (tuple, list)) and len(batch) in (2, 3)
+    rule = "Every batch must be (images, labels), as of dataset.map(lambda e: (e['image'], "
+    require(fits, f"{rule}e['label']))", received=f"{type(batch).__name__} as batch {index}")
     images, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
     images = images if isinstance(images, list) else to_array(images)
     labels = _labels_by_head(labels, model, heads)

@@ -222,11 +222,10 @@ def average_precision(scores, labels):
 def check_scores(scores, where="", least=2):
     """Logits or probabilities as a finite float64 array (images, classes), or a ValueError."""
     scores = np.asarray(scores)
-    if scores.ndim != 2 or scores.shape[1] < least:
-        raise ValueError(
-            "A classifier must give one score for each of two or more classes, (images, classes); "
-            f"a model of tokens needs a pool and a head. Received: shape {scores.shape}{where}."
-        )
+    fits = scores.ndim == 2 and scores.shape[1] >= least
+    rule = "A classifier must give one score for each of two or more classes, (images, classes); "
+    rule += "a model of tokens needs a pool and a head"
+    require(fits, rule, received=f"shape {scores.shape}{where}")
     finite = np.isfinite(scores)
     if not finite.all():
         raise ValueError(
@@ -242,21 +241,16 @@ def class_numbers(labels, num_classes=None, what="labels"):
     labels = to_array(labels)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.dtype.kind not in "biuf" or labels.ndim not in (1, 2):
-        raise ValueError(
-            f"{what} must be class numbers, not names, of shape (images,), or one-hot rows. "
-            f"Received: {labels.dtype} of shape {labels.shape}."
-        )
+    fits = labels.dtype.kind in "biuf" and labels.ndim in (1, 2)
+    rule = f"{what} must be class numbers, not names, of shape (images,), or one-hot rows"
+    require(fits, rule, received=f"{labels.dtype} of shape {labels.shape}")
     if labels.ndim == 1:
         most = 2**53 if num_classes is None else num_classes - 1
         fits = (labels == np.floor(labels)) & (labels >= 0) & (labels <= most)
         expected = f"whole numbers in 0..{most}"
     else:
-        if num_classes not in (None, labels.shape[1]):
-            raise ValueError(
-                f"One-hot {what} must have one column for each of the {num_classes} classes. "
-                f"Received: shape {labels.shape}."
-            )
+        rule = f"One-hot {what} must have one column for each of the {num_classes} classes"
+        require(num_classes in (None, labels.shape[1]), rule, received=f"shape {labels.shape}")
         fits = np.isin(labels, (0, 1)).all(axis=1) & (labels.sum(axis=1) == 1)
         expected = (
             "rows with a single 1, without Mixup or smoothing (a model of several classes at once "
@@ -284,11 +278,9 @@ def count_classes(labels, most=10**6):
 
 def check_same_length(first, second, names):
     """Raises a ValueError where two arrays do not describe the same images, one at least."""
-    if len(first) != len(second) or not len(first):
-        raise ValueError(
-            f"There must be as many {names[0]} as {names[1]}, and at least one. Received: shapes "
-            f"{first.shape} and {second.shape}."
-        )
+    fits = len(first) == len(second) > 0
+    rule = f"There must be as many {names[0]} as {names[1]}, and at least one"
+    require(fits, rule, received=f"shapes {first.shape} and {second.shape}")
 
 
 def _scores_and_labels(scores, labels):

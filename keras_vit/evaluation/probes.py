@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_vit.checks import check_choice, needs_extra, positive_float, positive_int, rate
+from keras_vit.checks import check_choice, needs_extra, positive_float, positive_int, rate, require
 from keras_vit.evaluation.fewshot import FewShot, check_pair, features_to_compare, fewshot
 from keras_vit.evaluation.metrics import Result
 
@@ -65,19 +65,14 @@ def knn(
     check_choice("metric", metric, ("cosine", "euclidean"))
     if temperature is not None:
         positive_float(temperature, "temperature")
-        if metric == "euclidean":
-            raise ValueError(
-                "Only the cosine similarity has weights exp(s/T); pass temperature=None for plain "
-                f"votes. Received: temperature={temperature}, metric={metric!r}."
-            )
+        rule = "Only the cosine has weights exp(s/T); pass temperature=None for plain votes"
+        require(metric == "cosine", rule, received=metric)
     pair = (train_features, train_labels), (test_features, test_labels)
     x, y, test_x, test_y = _check_pair(*pair)
     zeros = [int((~vectors.any(axis=-1)).sum()) for vectors in (x, test_x)]
-    if metric == "cosine" and any(zeros):
-        raise ValueError(
-            "The cosine needs features that are not all zero. Received: zeros alone in "
-            f"{zeros[0]} rows of train_features and {zeros[1]} of test_features."
-        )
+    received = f"zeros alone in {zeros[0]} rows of train_features and {zeros[1]} of test_features"
+    fits = metric == "euclidean" or not any(zeros)
+    require(fits, "The cosine needs features that are not all zero", received=received)
 
     def weights(distance):  # 1 - s; relative to the nearest, so that no temperature overflows
         return np.exp((distance.min(axis=1, keepdims=True) - distance) / temperature)

@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_vit.checks import rate, require
 from keras_vit.evaluation import metrics
 from keras_vit.evaluation.benchmarks import RealAccuracy
 from keras_vit.evaluation.confusion import ConfusionMatrix
@@ -176,14 +177,11 @@ class RegressionReport(BaseReport):
 
 def multi_label_report(batches, reading, names, threshold, **run):
     """The `MultiLabelReport` of batches (outputs, labels), labels with a column for each class."""
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold must lie between 0 and 1. Received: threshold={threshold!r}.")
+    threshold = rate(threshold, "threshold", within="(0, 1)")
     outputs, labels = _together(batches, len(names))
-    if not np.isin(labels, (0, 1)).all():
-        raise ValueError(
-            "Labels of several classes must be 0 or 1 in each column. Received: labels from "
-            f"{labels.min():g} to {labels.max():g}."
-        )
+    received = f"labels from {labels.min():g} to {labels.max():g}"
+    rule = "Labels of several classes must be 0 or 1 in each column"
+    require(np.isin(labels, (0, 1)).all(), rule, received=received)
     p, of_present, of_absent = metrics.sigmoid_losses(outputs, not reading.applied)
     right, guessed = labels.astype(bool), p >= threshold
     hits, guesses, truths = (x.sum(axis=0) for x in (right & guessed, guessed, right))
@@ -201,7 +199,7 @@ def multi_label_report(batches, reading, names, threshold, **run):
         macro_f1=_mean(2 * hits[shown] / (guesses + truths)[shown]),
         exact=float((right == guessed).all(axis=1).mean()),
         top1=_mean(best[labelled]),
-        threshold=float(threshold),
+        threshold=threshold,
         loss=float(np.where(right, of_present, of_absent).sum(axis=1).mean()),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from keras_vit import training
-from keras_vit.checks import check_choice, positive_int
+from keras_vit.checks import check_choice, must_be, positive_int
 from keras_vit.data import keras_layers
 from keras_vit.data.crops import RESIZES
 from keras_vit.data.transform import Transform
@@ -29,22 +29,7 @@ def checked(check, default=dataclasses.MISSING):
     return dataclasses.field(default=default, metadata={"check": check})
 
 
-def must_be(expected, holds, convert=lambda value: value, bools=False):
-    """The check that converts what `holds` is true of; it refuses others, and bools by default."""
-
-    def check(value, name):
-        try:
-            if (bools or not isinstance(value, bool)) and holds(value):
-                return convert(value)
-        except (TypeError, ValueError, OverflowError):
-            pass
-        raise ValueError(f"{name} must be {expected}. Received: {name}={brief(value)}.")
-
-    return check
-
-
 text = must_be("text", lambda value: isinstance(value, str), str)
-whole = must_be("a whole number of at least 0", lambda value: value == int(value) >= 0, int)
 number = must_be("a number", math.isfinite, float)
 not_negative = must_be("a number of at least 0", lambda value: 0 <= value < math.inf, float)
 transform = must_be("a keras_vit.data.Transform", lambda value: isinstance(value, Transform))

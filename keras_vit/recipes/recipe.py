@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_vit import training
-from keras_vit.checks import pair, positive_float, positive_int, rate
+from keras_vit.checks import pair, positive_float, positive_int, rate, whole
 from keras_vit.data.transform import Transform
 from keras_vit.models.backbone import count_blocks
 from keras_vit.outputs import PROBLEMS
@@ -108,11 +108,11 @@ class Recipe:
     schedule: str = checked(
         fields.choice("cosine", "linear", "rsqrt", "stairs", "constant"), "cosine"
     )
-    warmup_steps: int = checked(fields.whole, 0)
+    warmup_steps: int = checked(whole, 0)
     end_learning_rate: float = checked(fields.not_negative, 0.0)
-    boundaries: tuple[int, ...] = checked(tuple_of(fields.whole), ())
+    boundaries: tuple[int, ...] = checked(tuple_of(whole), ())
     timescale: int = checked(positive_int, 10_000)
-    cooldown_steps: int = checked(fields.whole, 0)
+    cooldown_steps: int = checked(whole, 0)
     beta1: float = checked(rate, 0.9)
     beta2: float = checked(rate, 0.999)
     epsilon: float = checked(positive_float, 1e-8)
@@ -127,7 +127,7 @@ class Recipe:
     precision: str = checked(
         fields.choice("float32", "mixed_bfloat16", "mixed_float16", "float64"), "float32"
     )
-    seed: int = checked(fields.whole, 0)
+    seed: int = checked(whole, 0)
     keep_best: bool | str = checked(fields.best, False)
     early_stopping: int | None = checked(optional(positive_int), None)
     class_weights: tuple[float, ...] | dict[str, tuple[float, ...]] = checked(  # noqa: RUF009

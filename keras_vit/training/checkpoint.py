@@ -11,6 +11,7 @@ import zipfile
 import keras
 import numpy as np
 
+from keras_vit.checks import require
 from keras_vit.distribution import to_numpy
 from keras_vit.text import abridged, visible
 from keras_vit.writing import output_place, replacing
@@ -120,11 +121,8 @@ class SaveEvery:
 
     def __init__(self, interval):
         match = re.fullmatch(r"0*[1-9]\d*|(\d+(?:\.\d+)?)s", str(interval))
-        if not match:
-            raise ValueError(
-                "save_every must be a number of updates such as 500, or seconds as text such as "
-                f'"600s". Received: save_every={interval!r}.'
-            )
+        rule = 'save_every must be a number of updates such as 500, or seconds as text, as "600s"'
+        require(match, rule, received=interval)
         self._seconds = math.inf if match[1] is None else float(match[1])
         self._updates = math.inf if match[1] else int(interval)
         self.saved(0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_vit.checks import require
 from keras_vit.text import table
 from keras_vit.variant import Variant
 from keras_vit.variants import get_variant
@@ -163,8 +164,7 @@ def vit_products(
         ValueError: a hybrid, whose stem has no formula here.
     """
     v = get_variant(variant)
-    if v.stem is not None:
-        raise ValueError(f"The stem of a hybrid has no formula. Received: variant={variant!r}.")
+    require(v.stem is None, "The stem of a hybrid has no formula", received=variant)
     tokens, seen, hidden = _sizes(v, image_size)
     embedding = (tokens - v.learned_tokens) * math.prod(v.patch_size) * channels * v.width
     linear = v.block_layers * tokens * v.width * (4 * v.width + hidden)

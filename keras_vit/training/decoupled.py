@@ -5,6 +5,7 @@ import functools
 import keras
 from keras import ops
 
+from keras_vit.checks import rate, require
 from keras_vit.training import fused
 from keras_vit.training.layer_decay import layer_rates
 from keras_vit.workarounds import sum_over_replicas
@@ -65,12 +66,11 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         ema_momentum=0.99,
         **kwargs,
     ):
-        if (weight_decay or 0.0) < 0:
-            raise ValueError(f"weight_decay must not be negative. Received: {weight_decay=}.")
-        if not 0 <= ema_momentum <= 1:
-            raise ValueError(f"ema_momentum must be in [0, 1]. Received: {ema_momentum=}.")
+        weight_decay = weight_decay or 0.0
+        require(weight_decay >= 0, "weight_decay must not be negative", received=weight_decay)
+        ema_momentum = rate(ema_momentum, "ema_momentum", within="[0, 1]")
         super().__init__(learning_rate, **kwargs)
-        self.weight_decay = weight_decay or 0.0
+        self.weight_decay = weight_decay
         self.decayed = (decayed,) if isinstance(decayed, str) else tuple(decayed)
         self.layer_decay, self.num_blocks = layer_decay, num_blocks
         # Not Keras's `use_ema`, which averages after each batch and overwrites the weights.

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import pair
+from keras_vit.checks import pair, rate, require
 from keras_vit.ends import end_of, known_of_end, networks_at_end
 from keras_vit.layers import kernels
 from keras_vit.models.backbone import owner_of_images
@@ -81,9 +81,7 @@ class Distiller(Trainer, keras.Model):
         # Under a policy of half precision Keras would round the images.
         kwargs = {"dtype": student.dtype_policy, **kwargs, "autocast": False}
         super().__init__(name=name or f"distilled_{student.name}", **kwargs)
-        if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 <= alpha <= 1:
-            raise ValueError(f"alpha must be a number in [0, 1]. Received: {alpha=}.")
-        self.alpha = float(alpha)
+        self.alpha = rate(alpha, "alpha", within="[0, 1]")
         self.distance = DistillationLoss(
             hard, temperature, mean_over_classes, dtype=student.variable_dtype
         )
@@ -172,12 +170,10 @@ class Distiller(Trainer, keras.Model):
         """
         loss = SoftmaxLoss(dtype=self.distance.dtype) if loss is None else loss
         of_keras = isinstance(loss, _CROSSENTROPIES) and loss.get_config().get("from_logits")
-        if not (isinstance(loss, SoftmaxLoss) or of_keras):
-            raise ValueError(
-                "Distillation needs a softmax cross-entropy of logits, because the teacher's "
-                f"classes exclude one another. Received: {loss=}; take "
-                "keras_vit.training.SoftmaxLoss() (a recipe: replace(loss='softmax'))."
-            )
+        fits = of_keras or isinstance(loss, SoftmaxLoss)
+        rule = "Distillation needs a softmax cross-entropy of logits, as the teacher's classes "
+        rule += "exclude one another; take keras_vit.training.SoftmaxLoss(), or a recipe with "
+        require(fits, f"{rule}loss='softmax'", received=loss)
         super().compile(optimizer, loss=loss, metrics=metrics, **kwargs)
         for network in (self.student, *networks_at_end(self.student)):
             if hasattr(type(network), "reading"):  # as if it were compiled with this loss
@@ -254,13 +250,11 @@ def _check_fit(student, teacher, teacher_size):
             "with num_classes, pool its tokens, and leave out an activation at its end."
         )
     sides, channels = images[0][1:3], images[0][-1]
-    if not getattr(student, "num_classes", True):
-        raise ValueError(f"The student must have classes. Received: {student.name!r} without.")
-    if {id(v) for v in student.variables} & {id(v) for v in teacher.variables}:
-        raise ValueError(
-            f"Student and teacher must share no weights. Received: {student.name!r} and "
-            f"{teacher.name!r}; build two models."
-        )
+    has_classes = getattr(student, "num_classes", True)
+    require(has_classes, "The student must have classes", received=student.name)
+    are_apart = {id(v) for v in student.variables}.isdisjoint(id(v) for v in teacher.variables)
+    rule = "Student and teacher must share no weights; build two models"
+    require(are_apart, rule, received=(student.name, teacher.name))
     wanted = [x.shape[-1] for x in getattr(teacher, "inputs", None) or ()]
     if wanted not in ([], [channels], [None]):
         raise ValueError(

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.checks import require
 from keras_vit.distribution import to_numpy
 from keras_vit.training.checkpoint import inner_optimizer, sync
 
@@ -70,11 +71,9 @@ def return_weights(model: keras.Model) -> None:
 def _averaging_optimizer(model):
     """The optimizer of a model, or a ValueError if it keeps no averages."""
     optimizer = inner_optimizer(model)
-    if not getattr(optimizer, "keeps_averages", False):
-        raise ValueError(
-            f"The optimizer keeps no averages. Received: {type(optimizer).__name__}; compile with "
-            "keras_vit.training.AdamW(use_ema=True), or with a recipe that has ema=0.9999."
-        )
+    rule = "The optimizer keeps no averages; compile with keras_vit.training.AdamW(use_ema=True), "
+    rule += "or with a recipe that has ema=0.9999"
+    require(getattr(optimizer, "keeps_averages", False), rule, received=type(optimizer).__name__)
     return optimizer
 
 

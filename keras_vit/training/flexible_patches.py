@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import positive_int, require
 
 
 class FlexiblePatches(keras.callbacks.Callback):
@@ -29,8 +29,7 @@ class FlexiblePatches(keras.callbacks.Callback):
     def __init__(self, patch_sizes: Sequence[int], seed: int = 0, interpolation: str = "bilinear"):
         super().__init__()
         self.patch_sizes = tuple(positive_int(size, "patch_sizes") for size in patch_sizes)
-        if not self.patch_sizes:
-            raise ValueError("patch_sizes must have at least one size. Received: none.")
+        require(self.patch_sizes, "patch_sizes must have at least one size", received=patch_sizes)
         self.seed, self.interpolation = seed, interpolation
         self.epoch, self.trained, self.programs = 0, None, {}
 

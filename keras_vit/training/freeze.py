@@ -113,17 +113,10 @@ def _by_path(model, items, below):
     }
 
 
-def nested_layers(layer, seen=None):
-    """A layer and all below it, each once."""
-    seen = {} if seen is None else seen
-    if id(layer) not in seen:
-        seen[id(layer)] = layer
-        for value in vars(layer).values():
-            value = list(value.values()) if isinstance(value, dict) else value
-            for each in value if isinstance(value, (list, tuple)) else [value]:
-                if isinstance(each, keras.Layer):
-                    nested_layers(each, seen)
-    return list(seen.values())
+def nested_layers(layer):
+    """A layer and all below it, each once; in the order in which Keras has tracked them."""
+    below = (each for child in layer._layers for each in nested_layers(child))
+    return [*dict.fromkeys([layer, *below])]
 
 
 def frozen_paths(model):

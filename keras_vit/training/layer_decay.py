@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import positive_int, rate
 
 
 def layer_rates(
@@ -33,9 +33,7 @@ def layer_rates(
     """
     if layer_decay is None:
         return (1.0,) * len(paths)
-    if not isinstance(layer_decay, (int, float)) or not 0 < layer_decay <= 1:
-        text = "layer_decay must be a number in (0, 1], such as 0.75."
-        raise ValueError(f"{text} Received: {layer_decay=}.")
+    layer_decay = rate(layer_decay, "layer_decay", within="(0, 1]")
     depths = [_depth(path) for path in paths]
     if num_blocks is None:
         num_blocks = max((n for n in depths if n not in (None, math.inf)), default=0)
@@ -48,7 +46,7 @@ def layer_rates(
             )
     head = positive_int(num_blocks, "num_blocks") + 1
     depths = [head if depth is None else min(depth, head) for depth in depths]
-    return tuple(float(layer_decay) ** (head - depth) for depth in depths)
+    return tuple(layer_decay ** (head - depth) for depth in depths)
 
 
 def _depth(path):

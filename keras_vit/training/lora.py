@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 from keras.backend import is_float_dtype
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import positive_int, require
 from keras_vit.models.backbone import backbones, outside
 from keras_vit.models.record import CAME_WITH_WEIGHTS, came_with_weights, records_in
 from keras_vit.training.freeze import (
@@ -186,8 +186,7 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
         ValueError: the file is none of `save_lora`, or belongs to another architecture.
     """
     arrays = dict(read_npz(path))
-    if _RANKS not in arrays:
-        raise ValueError(f"Expected a file that save_lora wrote. Received: {str(path)!r}.")
+    require(_RANKS in arrays, "Expected a file that save_lora wrote", received=str(path))
     ranks = json.loads(str(arrays.pop(_RANKS)))
     # Earlier versions wrote none of these two.
     records, base = (

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_vit.checks import positive_float, positive_int, rate
+from keras_vit.checks import positive_float, positive_int, rate, require
 
 
 def sigmoid_head_bias(num_classes: int) -> float:
@@ -144,11 +144,8 @@ class SoftmaxLoss(ClassificationLoss):
     """
 
     def per_example(self, labels, logits):
-        if logits.shape[-1] == 1:
-            raise ValueError(
-                "A softmax of one logit is always 1: take two classes, or SigmoidLoss. Received: "
-                f"logits of shape {tuple(logits.shape)}."
-            )
+        rule = "A softmax of one logit is always 1: take two classes, or SigmoidLoss"
+        require(logits.shape[-1] != 1, rule, received=tuple(logits.shape))
         return -ops.sum(labels * ops.log_softmax(logits, axis=-1), axis=-1)
 
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import positive_int
+from keras_vit.checks import positive_int, rate, require
 from keras_vit.layers import kernels
 from keras_vit.models import VisionTransformer
 from keras_vit.training.masked_decoder import MaskedDecoder, assign_decoder, read_decoder
@@ -19,9 +19,7 @@ EPSILON = 1e-6  # added to the variance of a patch's pixels
 
 def visible_patches(masked, patches):
     """How many of the patches of an image stay visible: N * (1 - masked), rounded down."""
-    if isinstance(masked, bool) or not 0 < masked < 1:
-        raise ValueError(f"masked must be a share in (0, 1), as 0.75. Received: {masked=}.")
-    visible = int(patches * (1 - masked))
+    visible = int(patches * (1 - rate(masked, "masked", within="(0, 1)")))
     if not 0 < visible < patches:
         raise ValueError(
             f"Some of {patches} patches must be visible, some masked. Received: {masked=}, which "
@@ -87,11 +85,8 @@ class MaskedAutoencoder(MaskedImageModel):
         super().__init__(encoder, config, name, **kwargs)
         v, policy = encoder.variant, encoder.dtype_policy
         pixels, self.norm_pix_loss = math.prod(v.patch_size) * encoder.channels, norm_pix_loss
-        if norm_pix_loss and pixels < 2:
-            raise ValueError(
-                "A patch of one value cannot be normalised. Received: norm_pix_loss=True, "
-                f"patch_size={v.patch_size}; choose norm_pix_loss=False."
-            )
+        rule = "A patch of one value cannot be normalised; choose norm_pix_loss=False"
+        require(pixels > 1 or not norm_pix_loss, rule, received=v.patch_size)
         self.masking = DrawnPatches(seed, dtype=policy, name="masking")
         self.masking.build((None, math.prod(encoder.grid), v.width))
         self.visible = visible_patches(masked, self.masking.patches)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.checks import check_choice
+from keras_vit.checks import check_choice, rate, require
 from keras_vit.data.pixels import per_channel
 from keras_vit.layers.linear import Linear
 from keras_vit.layers.position import small_normal
@@ -140,9 +140,7 @@ class CorruptPatches(DrawnPatches):
 
     def __init__(self, corrupted=0.5, seed=None, **kwargs):
         super().__init__(seed, **kwargs)
-        if isinstance(corrupted, bool) or not 0 < corrupted <= 1:
-            raise ValueError(f"corrupted must be a share in (0, 1]. Received: {corrupted=}.")
-        self.corrupted = float(corrupted)
+        self.corrupted = rate(corrupted, "corrupted", within="(0, 1]")
 
     def build(self, input_shape):
         super().build(input_shape)
@@ -179,16 +177,12 @@ class Target:
         self.patch_size, self.channels = patch_size, channels
         self.is_color, self.side = name != "pixels", CELLS if name == "colors_4x4" else 1
         colors = 2 ** (BITS * channels)
-        if self.is_color and channels > 4:
-            raise ValueError(
-                f"A colour of {channels} channels is one of {colors:,}. Received: target={name!r}; "
-                "choose target='pixels'."
-            )
-        if any(size % self.side for size in patch_size):
-            raise ValueError(
-                "target='colors_4x4' needs patches whose sides are multiples of 4. Received: "
-                f"patch_size={patch_size}; choose 'mean_color' or 'pixels'."
-            )
+        fits = channels <= 4 or not self.is_color
+        rule = f"A colour of {channels} channels is one of {colors:,}; choose target='pixels'"
+        require(fits, rule, received=name)
+        rule = "target='colors_4x4' needs patches whose sides are multiples of 4; choose "
+        fits = not any(size % self.side for size in patch_size)
+        require(fits, f"{rule}'mean_color' or 'pixels'", received=patch_size)
         # The predictions for a patch: for each cell the logits of the colours, or its values.
         pixels = math.prod(patch_size) * channels
         self.shape = (self.side**2, colors) if self.is_color else (pixels,)

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_vit.checks import positive_float, positive_int, warn_of_parts
+from keras_vit.checks import positive_float, positive_int, require, warn_of_parts
 from keras_vit.text import table
 from keras_vit.workarounds import set_random_seed
 from keras_vit.writing import output_place, write_text
@@ -74,11 +74,10 @@ def sweep(
         output_place(path)
     rates = recipe.learning_rates if learning_rates is None else learning_rates
     rates = sorted({positive_float(rate, "learning_rate") for rate in rates})
-    if not rates or hasattr(train, "__next__") or hasattr(validation, "__next__"):
-        raise ValueError(
-            "A sweep needs learning rates, and data that every run can go through anew. Received: "
-            f"learning_rates={rates}, {type(train).__name__}, {type(validation).__name__}."
-        )
+    fits = rates and not hasattr(train, "__next__") and not hasattr(validation, "__next__")
+    received = rates, type(train).__name__, type(validation).__name__
+    rule = "A sweep needs learning rates, and data that every run can go through anew"
+    require(fits, rule, received=received)
     arrays = isinstance(train, (tuple, list))
     options = {"verbose": 0, "batch_size": recipe.micro_batch_size if arrays else None}
     options |= fit_options

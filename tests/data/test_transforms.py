@@ -156,6 +156,8 @@ def test_black_and_white_become_the_ends_of_the_range(value_range):
         ({"randaugment": (2, -1)}, "randaugment"),
         ({"randaugment": (2.5, 1)}, "randaugment"),
         ({"randaugment": (2, float("nan"))}, "randaugment"),
+        ({"augment": [("randaugment", 2, -1)]}, "randaugment"),
+        ({"augment": [("affine", -10, 0.1, 0.1)]}, "affine"),
         ({"mean": (0.5, 0.5, 0.5)}, "mean must be given with std"),
         ({"mean": (0,), "std": (0,)}, "std"),
         ({"mean": (0, 0), "std": (1,)}, "one number per channel"),

@@ -97,7 +97,7 @@ def test_labels_that_do_not_fit(model, x):
     for labels, options, message in (
         (np.zeros(COUNT), {"reading": "values"}, r"shape \(images, 4\), one for each output"),
         (2 * ones, {"reading": "sigmoid"}, "0 or 1 in each column.*2 to 2"),
-        (ones, {"reading": "sigmoid", "threshold": 1.0}, "threshold must lie between 0 and 1"),
+        (ones, {"reading": "sigmoid", "threshold": 1.0}, r"threshold must be a number in \(0, 1\)"),
         (ones, {}, r"rows with a single 1.*reading='sigmoid'"),
     ):
         refuses(message, evaluate, model, (x, labels), **options)

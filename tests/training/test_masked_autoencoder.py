@@ -226,7 +226,7 @@ def test_what_cannot_be():
         (shared, {}, ValueError, "position_at='shared'"),
         (tiny_vit(rotary="dinov3"), {}, ValueError, "rotary positions"),
         (keras.Sequential([keras.layers.Dense(2)]), {}, TypeError, "VisionTransformer.*Sequential"),
-        (None, {"masked": 1.0}, ValueError, "share in .*masked=1.0"),
+        (None, {"masked": 1.0}, ValueError, "number in .*masked=1.0"),
         (None, {"masked": 0.95}, ValueError, "leaves 0 visible; choose another share"),
         (None, {"masked": True}, ValueError, "masked=True"),
         (None, {"decoder_width": 6}, ValueError, "width that 4 divides"),

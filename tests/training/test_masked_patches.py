@@ -165,7 +165,7 @@ def test_encoders_and_arguments_that_cannot_be():
         refuses(message, training.MaskedPatchModel, encoder)
     for options, message in (
         ({"target": "colour"}, "Unknown target.*'colour'.*mean_color"),
-        ({"corrupted": 0}, "share in .*corrupted=0"),
+        ({"corrupted": 0}, "number in .*corrupted=0"),
         ({"value_range": (1, 0)}, "black below white"),
     ):
         refuses(message, training.MaskedPatchModel, tiny_vit(), **options)
