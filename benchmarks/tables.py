@@ -11,6 +11,7 @@ import importlib.util
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -44,6 +45,8 @@ def describe():
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         facts = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
         name = facts["model name"].replace("(R)", "")
+        if not re.search(r"\d", name):  # of a virtual machine, which tells less
+            name += f" (family {facts['cpu family']}, model {facts['model']})"
         processor = f"{name}, {instructions(facts['flags'].split())}"
     with contextlib.suppress(AttributeError, ValueError, OSError):
         memory = round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
