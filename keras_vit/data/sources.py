@@ -112,6 +112,9 @@ class Source:
         text = json.dumps(identities, default=lambda label: np.asarray(label).tolist())
         return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
+    def warn_of_copies(self, rows, other, other_rows):
+        """Warns of images to train on that are also among those that another source holds out."""
+
     def place(self, row):
         """Where an example lies, for messages."""
         part, index = self.find(row)
