@@ -62,14 +62,30 @@ def test_copies_of_files_in_both_parts_are_told_of(photos, tmp_path, form):
         split, other = "train+test", shutil.copytree(place / "test", tmp_path / "other/test")
     elif form != "folder":
         source = other = shutil.make_archive(place, form, place)
-        with pytest.warns(UserWarning, match="copies of 1 files"):
+        with pytest.warns(UserWarning, match="trained on. Received: 1 images twice"):
             data.load(source)
     train, test = data.pipeline(source, RECIPE), data.pipeline(other, RECIPE, split, training=False)
-    with pytest.warns(UserWarning, match=r"copies of 1 .*\n.*cat/2.png and .*dog/again.png\n"):
+    with pytest.warns(UserWarning, match="1 images twice, as .*cat/2.png and .*dog/again.png"):
         warn_of_parts(train, test)
+    shutil.copy(place / "train/cat/2.png", place / "train/dog/again.png")
+    (place / "test/dog/again.png").unlink()
+    with pytest.warns(UserWarning, match="equal labels.*cat/2.png and .*train/dog/again.png"):
+        data.load(place)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         data.load(photos / "parts")
+
+
+def test_arrays_of_both_parts_with_the_same_images_are_told_of():
+    images, labels = np.arange(640, dtype="uint8").reshape(10, 8, 8, 1), np.arange(10) % 2
+    images[..., 0, 0] = np.arange(10)[:, None]
+    for first, message in ((6, None), (4, "trained on. Received: 2 images twice")):
+        parts = (images[:6], labels[:6]), (images[first:].copy(), labels[first:])
+        train, test = (data.pipeline(parts, RECIPE, part) for part in ("train", "test"))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_parts(train, test)
+        assert [message in str(each.message) for each in caught] == [True] * bool(message)
 
 
 def test_images_to_test_on_that_are_trained_on_beside_a_part_for_validation(photos, tmp_path):

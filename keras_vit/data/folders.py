@@ -1,7 +1,5 @@
 """`FileSource`: the images of a folder or an archive, labelled by their folders or by name."""
 
-import contextlib
-import hashlib
 import operator
 import os
 import pathlib
@@ -16,8 +14,6 @@ from keras_vit.data.layout import find_parts, folders_below, labelled_files, quo
 from keras_vit.data.pixels import PATHS
 from keras_vit.data.sources import Source, part_of
 from keras_vit.heads import map_heads, of_head
-
-_MOST_READ = 2**26  # bytes of files that are compared, which takes a second or so
 
 
 class FileSource(Source):
@@ -70,41 +66,8 @@ class FileSource(Source):
     def place(self, row):
         return self._files.place(self._listing[row][0])
 
-    def warn_of_copies(self, rows, other, other_rows):
-        """As of a `Source`: of files of the same bytes, under whatever names.
-
-        Only files of one size are read, and where they are many, the first.
-        """
-        if not isinstance(other, FileSource):
-            return
-        by_size, by_digest, pairs, left = {}, {}, [], _MOST_READ
-        for row in rows:
-            by_size.setdefault(self._size(row), []).append(row)
-
-        def digest(source, row):
-            with contextlib.suppress(OSError, ValueError):  # that it is damaged is told later
-                return hashlib.sha256(source[row][0]).digest()
-            return object()  # which is like no other
-
-        for row in other_rows:
-            size = other._size(row)
-            unread = by_size.get(size, [])
-            cost = (size + 2**13) * (len(unread) + 1)
-            if size not in by_size or cost > left:
-                continue
-            left, by_size[size] = left - cost, []
-            by_digest |= {digest(self, each): each for each in unread}
-            if (same := by_digest.get(digest(other, row))) is not None:
-                pairs.append(f"{self.place(same)} and {other.place(row)}")
-        if pairs:
-            warnings.warn(
-                "Images for validation or a test should not be trained on. Received: copies of "
-                f"{len(pairs)} files in both parts:\n{listed(pairs)}\nKeep one of each",
-                stacklevel=3,
-            )
-
-    def _size(self, row):
-        return self._files.size(self._listing[row][0])
+    def cost(self, row):
+        return 2**14 + self._files.size(self._listing[row][0])  # to open a file takes time
 
 
 def _warn_of_other_parts(files):
