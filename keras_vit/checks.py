@@ -262,9 +262,30 @@ def warn_of_parts(train, held_out=None):
             text = f"Images of this pipeline are {what}; make it with training={training}"
             warnings.warn(f"{text}. Received: {data!r}", stacklevel=3)
     if hasattr(train, "overlaps") and train.overlaps(held_out):
-        warnings.warn(
-            "Images for validation or a test should not be trained on. Received: some images in "
-            f"both {train!r} and {held_out!r}; take slices that stay apart, such as 'train[:80%]' "
-            "and 'train[80%:]'.",
-            stacklevel=3,
-        )
+        received = f"some images in both {train!r} and {held_out!r}"
+    elif _are_views(train, held_out):
+        received = "arrays that are parts of one, and have some of its images in common"
+    else:
+        if hasattr(train, "rows") and hasattr(held_out, "rows"):
+            train.source.warn_of_copies(train.rows, held_out.source, held_out.rows)
+        return
+    warnings.warn(
+        f"Images for validation or a test should not be trained on. Received: {received}; take "
+        "slices that stay apart, such as 'train[:80%]' and 'train[80%:]'.",
+        stacklevel=3,
+    )
+
+
+def _are_views(*parts):
+    """Whether two arrays of images, or pairs of images and labels, have memory in common.
+
+    The same array twice is meant so.
+    """
+    images = [part[0] if isinstance(part, (tuple, list)) and part else part for part in parts]
+    one, two = images
+    if one is two or not all(isinstance(each, np.ndarray) for each in images):
+        return False
+    try:
+        return np.shares_memory(one, two, max_work=1000)
+    except np.exceptions.TooHardError:
+        return False

@@ -1,7 +1,9 @@
 """The images of a job: those that it trains on, holds out, and is tested on again later."""
 
 import dataclasses
+import itertools
 import json
+import shutil
 import types
 import warnings
 
@@ -22,12 +24,12 @@ RECIPE = recipes.get("digits").replace(batch_size=2, keep_best=True)
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
     """A folder with all parts, and one that is split by its files."""
-    folder = tmp_path_factory.mktemp("photos")
+    folder, grays = tmp_path_factory.mktemp("photos"), itertools.count(step=7)
     for part in ("parts/train", "parts/validation", "parts/test", "whole"):
         for name in ("cat", "dog"):
             (folder / part / name).mkdir(parents=True)
             for i in range(4):
-                Image.new("L", (4, 4), 9 * i).save(folder / part / name / f"{i}.png")
+                Image.new("L", (4, 4), next(grays)).save(folder / part / name / f"{i}.png")
     return folder
 
 
@@ -49,6 +51,41 @@ def test_pipelines_for_the_other_purpose_and_images_in_both(photos):
         plain = RECIPE.replace(keep_best=False)
         held_out = part("train[50%:]", False)
         training.sweep(lambda: 1 / 0, plain, train, held_out, [1e-3])
+
+
+@pytest.mark.parametrize("form", ["folder", "zip", "tar", "two"])
+def test_copies_of_files_in_both_parts_are_told_of(photos, tmp_path, form):
+    place = shutil.copytree(photos / "parts", tmp_path / "parts")
+    shutil.copy(place / "train/cat/2.png", place / "test/dog/again.png")
+    source, other, split = place, place, "test[:99%]"
+    if form == "two":
+        split, other = "train+test", shutil.copytree(place / "test", tmp_path / "other/test")
+    elif form != "folder":
+        source = other = shutil.make_archive(place, form, place)
+        with pytest.warns(UserWarning, match="trained on. Received: 1 images twice"):
+            data.load(source)
+    train, test = data.pipeline(source, RECIPE), data.pipeline(other, RECIPE, split, training=False)
+    with pytest.warns(UserWarning, match="1 images twice, as .*cat/2.png and .*dog/again.png"):
+        warn_of_parts(train, test)
+    shutil.copy(place / "train/cat/2.png", place / "train/dog/again.png")
+    (place / "test/dog/again.png").unlink()
+    with pytest.warns(UserWarning, match="equal labels.*cat/2.png and .*train/dog/again.png"):
+        data.load(place)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.load(photos / "parts")
+
+
+def test_arrays_of_both_parts_with_the_same_images_are_told_of():
+    images, labels = np.arange(640, dtype="uint8").reshape(10, 8, 8, 1), np.arange(10) % 2
+    images[..., 0, 0] = np.arange(10)[:, None]
+    for first, message in ((6, None), (4, "trained on. Received: 2 images twice")):
+        parts = (images[:6], labels[:6]), (images[first:].copy(), labels[first:])
+        train, test = (data.pipeline(parts, RECIPE, part) for part in ("train", "test"))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_parts(train, test)
+        assert [message in str(each.message) for each in caught] == [True] * bool(message)
 
 
 def test_images_to_test_on_that_are_trained_on_beside_a_part_for_validation(photos, tmp_path):

@@ -50,6 +50,9 @@ class ArraySource(Source):
     def identity(self, row):
         return self.label(row)
 
+    def cost(self, row):
+        return self[row][0].nbytes
+
 
 def _are_sorted(labels):
     """Whether labels rise, fall, or come class by class, as of arrays that were joined."""
@@ -128,13 +131,23 @@ def numbered_classes(labels, problem):
         return tuple(map(str, range(labels[0].shape[1])))
     count = 1 + max(int(part.max(initial=0)) for part in labels)
     used = np.unique(np.concatenate(labels))
-    if count > 2 and np.array_equal(used[used >= 0], range(1, count)):
-        warnings.warn(
-            "Classes are counted from 0. Received: labels that are all the numbers from 1 to "
-            f"{count - 1}, which makes {count} classes, the first without an image; pass "
-            "labels - 1 if the first class is 1.",
-            stacklevel=2,
+    used = used[used >= 0]
+    unseen, what = np.setdiff1d(used, labels[0]), None
+    if count > 2 and np.array_equal(used, range(1, count)):
+        what = (
+            f"labels that are all the numbers from 1 to {count - 1}, which makes {count} classes, "
+            "the first without an image; pass labels - 1 if the first class is 1"
         )
+    elif 2 * len(used) <= count and count > 2:
+        what = (
+            f"labels up to {count - 1}, which makes {count} classes, of which {len(used)} have an "
+            "image; number these with numpy.unique(labels, return_inverse=True)[1], or say "
+            "problem='regression' of values"
+        )
+    elif unseen.max(initial=-1) > labels[0].max():
+        what = f"class {unseen[-1]} in the test set alone; are both parts numbered alike?"
+    if what:
+        warnings.warn(f"Classes are counted from 0. Received: {what}.", stacklevel=2)
     return tuple(map(str, range(count)))
 
 

@@ -1,5 +1,6 @@
 """The files of folders and archives, and which of them are images."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -111,6 +112,11 @@ class Folder:
             else:
                 self.others.append(name)
 
+    def size(self, name):
+        with contextlib.suppress(OSError):
+            return os.stat(self.place(name)).st_size
+        return 0
+
     def read(self, name):
         with open(self.place(name), "rb") as file:
             _check_size(os.fstat(file.fileno()).st_size)
@@ -152,6 +158,9 @@ class ZipArchive(Archive):
         names = (info.filename.replace("\\", "/") for info in files)  # of Windows' makers
         return {name.removeprefix("./"): info for name, info in zip(names, files)}
 
+    def size(self, name):
+        return self._entries[name].file_size
+
     def read(self, name):
         _check_size(self._entries[name].file_size)
         if not hasattr(self._open, "file"):  # one for each thread: they need not wait
@@ -180,6 +189,9 @@ class TarArchive(Archive):
                 elif not member.isdir():
                     self.others.append(name)
         return places
+
+    def size(self, name):
+        return self._entries[name][1]
 
     def read(self, name):
         offset, size = self._entries[name]

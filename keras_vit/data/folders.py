@@ -66,6 +66,9 @@ class FileSource(Source):
     def place(self, row):
         return self._files.place(self._listing[row][0])
 
+    def cost(self, row):
+        return 2**14 + self._files.size(self._listing[row][0])  # to open a file takes time
+
 
 def _warn_of_other_parts(files):
     """Warns if a folder is called like a part of a set, and other parts lie beside it."""

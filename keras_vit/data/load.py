@@ -222,7 +222,9 @@ def _in_memory(source, size, channels, skip_corrupt):
             f"{source.name} must have the parts train and one of {', '.join(HELD_OUT)}. Received: "
             f"{', '.join(source.parts)}; to have a folder split, pass that folder itself"
         )
-    rows = [(0, row) for row in source.rows("train")] + [(1, row) for row in source.rows(test)]
+    train_rows, test_rows = source.rows("train"), source.rows(test)
+    source.warn_of_copies(train_rows, source, test_rows)
+    rows = [(0, row) for row in train_rows] + [(1, row) for row in test_rows]
     channels = channels or source.channels or 3
     count, given, images, labels, reasons = len(rows), size, None, ([], []), {}
     for part, row in rows:

@@ -119,7 +119,15 @@ def picture_of(image, channels):
     if image.mode in ("I", "F") or is_signed:
         raise ValueError("signed and 32-bit pixels have no fixed range; save 8 or 16 bits")
     mode = "RGB" if channels == 3 else "L"
-    return image if image.mode == mode else image.convert(mode)
+    picture = image if image.mode == mode else image.convert(mode)
+    if image.has_transparency_data and (np.ptp(picture, axis=(0, 1)) == 0).all():
+        if np.ptp(image.convert("RGBA").getchannel("A")):
+            warnings.warn(
+                "What an image shows must not be in its transparency alone, which is dropped. "
+                f"Received: {image.mode}, of one color everywhere; save it on a background.",
+                stacklevel=2,
+            )
+    return picture
 
 
 @contextlib.contextmanager

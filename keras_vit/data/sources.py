@@ -1,9 +1,11 @@
 """Data sources: labelled images that are read by number, and the splits of their parts."""
 
+import contextlib
 import hashlib
 import json
 import math
 import re
+import warnings
 
 import numpy as np
 
@@ -20,6 +22,7 @@ _NAMES = {  # what people call the parts
 }
 # As in test_set, test1, train_2017 and trainB; "val200" and "val2000" are slices, as VTAB has them.
 _ENDINGS = re.compile(r"[-_ ]?((?i:set|data|dataset|images|split|dir)|\d|(?!2000)20\d\d|[AB])\Z")
+_MOST_READ = 2**28  # bytes of images that are compared
 # Decides from which places slices of class folders are drawn. Any number would do, in all runs.
 SLICE_SEED = 3
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
@@ -112,6 +115,46 @@ class Source:
         text = json.dumps(identities, default=lambda label: np.asarray(label).tolist())
         return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
+    def cost(self, row):
+        """Bytes that are read for an image, the same for equal ones; None if it is not cheap."""
+        return None
+
+    def warn_of_copies(self, rows, other, other_rows):
+        """Warns of equal images to train on that another source holds out, or of different labels.
+
+        Names do not count. Only images of one cost are read, as many as take a second or so.
+        """
+        by_cost, by_digest, left = {}, {}, _MOST_READ
+        for source, numbers in ((self, rows), (other, other_rows)):
+            for row in numbers:
+                by_cost.setdefault(source.cost(row), []).append((source, row))
+        by_cost.pop(None, None)
+        for cost, alike in sorted(by_cost.items(), key=lambda item: len(item[1])):
+            if len(alike) == 1 or cost * len(alike) > left:
+                continue
+            left -= cost * len(alike)
+            for source, row in alike:
+                with contextlib.suppress(OSError, ValueError):  # that it is damaged is told later
+                    image = source[row][0]
+                    image = image if isinstance(image, bytes) else image.tobytes()
+                    by_digest.setdefault(hashlib.sha256(image).digest(), []).append((source, row))
+        held_out, in_both, labelled_twice = {(other, row) for row in other_rows}, [], []
+        for copies in by_digest.values():
+            held = [copy for copy in copies if copy in held_out]
+            labels = {str(source.label(row)) for source, row in copies}
+            first, last = (source.place(row) for source, row in (copies[0], (held or copies)[-1]))
+            if held and copies[0] not in held_out:
+                in_both.append(f"{first} and {last}")
+            elif len(labels) > 1 and self.class_names == other.class_names:
+                labelled_twice.append(f"{first} and {last}")
+        for rule, pairs in (
+            ("Images for validation or a test should not be trained on", in_both),
+            ("Equal images should have equal labels", labelled_twice),
+        ):
+            if pairs:
+                text = f"{rule}. Received: {len(pairs)} images twice, as {'; '.join(pairs[:3])}"
+                warnings.warn(f"{text}. Keep one of each.", stacklevel=3)
+
     def place(self, row):
         """Where an example lies, for messages."""
         part, index = self.find(row)
@@ -136,7 +179,14 @@ class Source:
                 order = np.random.default_rng([SLICE_SEED, size]).permutation(size)
                 rows = np.sort(order[start:stop])
             pieces.append(rows + starts[part])
-        return np.concatenate(pieces)
+        rows = np.concatenate(pieces)
+        if len(pieces) > 1 and len(np.unique(rows)) < len(rows):
+            warnings.warn(
+                f"A split has each example once. Received: split={split!r}, which has some of "
+                f"{self.name} twice.",
+                stacklevel=2,
+            )
+        return rows
 
 
 def parse_split(split, sizes):

@@ -8,6 +8,7 @@ import itertools
 import warnings
 
 import keras
+import numpy as np
 
 from keras_vit.checks import warn_of_parts
 from keras_vit.class_names import check_classes, record_classes
@@ -15,7 +16,7 @@ from keras_vit.layers import kernels
 from keras_vit.models.compiled_loss import record_reading
 from keras_vit.models.programs import compiled_by_block
 from keras_vit.models.record import records_in
-from keras_vit.outputs import check_problem
+from keras_vit.outputs import check_problem, reading_of_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.supervision import check_class_weight, check_labels, check_outputs, check_weights
 from keras_vit.workarounds import keep_values_after_errors, new_train_function, one_at_a_time
@@ -52,6 +53,35 @@ def look(model, step, x, owner=None):
     if arrays and preprocessing and seen is not None and (id(model), step) not in seen:
         warned = preprocessing.warn_of_values(arrays[0], model.name)
         seen.update((id(model), each) for each in (STEPS if warned else [step]))
+
+
+def warn_of_order(model, step, data=None, labels=None, share=0):
+    """Warns of labels that stand in an order, or of predictions that come in none.
+
+    Keras's `validation_split` is the last `share` of arrays, which may have all images of a class.
+    """
+    if step == "predict" and type(getattr(data, "sampler", None)).__name__ == "RandomSampler":
+        warnings.warn(
+            "Predictions come in the order of the images. Received: a DataLoader that shuffles "
+            "them; make it with shuffle=False to know which prediction is of which image.",
+            stacklevel=3,
+        )
+    is_here = getattr(labels, "ndim", 0) and getattr(labels, "is_fully_addressable", True)
+    if not share or not is_here or reading_of_loss(getattr(model, "loss", None))[0] == "values":
+        return
+    labels = keras.ops.convert_to_numpy(labels).reshape(len(labels), -1)
+    numbers = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]
+    start = int(len(numbers) * (1 - share))
+    unseen, steps = np.setdiff1d(numbers[start:], numbers[:start]), np.diff(numbers)
+    in_order = steps.any() and ((steps >= 0).all() or (steps <= 0).all())
+    is_one_of = labels.shape[1] == 1 or (labels.sum(axis=1) == 1).all()
+    if is_one_of and (len(unseen) or in_order):
+        what = f"no image to train on of class {unseen[0]:g}" if len(unseen) else "sorted labels"
+        warnings.warn(
+            "validation_split takes the last images, before they are shuffled. Received: "
+            f"validation_split={share:g} and {what}; shuffle images and labels first, alike.",
+            stacklevel=3,
+        )
 
 
 def compare_images(model, data, training=False, owner=None):
@@ -129,17 +159,22 @@ class Trainer:
             kwargs |= {} if "shuffle" in given else {"shuffle": False}
         check_class_weight(self, kwargs.get("class_weight"))
         begin_training(self, x, kwargs.get("validation_data"))
+        warn_of_order(self, "train", labels=y, share=kwargs.get("validation_split"))
         with self._guarded("train", x, y, kwargs.get("sample_weight")):
             return super().fit(x, y, *args, **kwargs)
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         check_classes(self, x)
         compare_images(self, x)
+        if _SEEN.get() is None:  # else `fit` looks at them
+            warn_of_parts(None, x)
         with self._guarded("test", x, y, kwargs.get("sample_weight")):
             return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
         compare_images(self, x)
+        warn_of_parts(None, x)
+        warn_of_order(self, "predict", x)
         with self._guarded("predict", x):
             return super().predict(x, *args, **kwargs)
 

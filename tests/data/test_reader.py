@@ -95,3 +95,19 @@ def test_deep_images_whose_highest_bits_are_empty_are_told_of(tmp_path):
     for dark in (tmp_path / "dark.png", Image.fromarray(gray)):
         with pytest.warns(UserWarning, match="of 16 bits .*none above 4095, .*multiply .* by 16 "):
             preprocess(dark, preprocessing=Preprocessing(), image_size=8)
+
+
+def test_images_of_transparency_alone_are_told_of(tmp_path):
+    """As of icons: black or transparent, on black."""
+    icon = Image.new("RGBA", (8, 8))
+    icon.paste((0, 0, 0, 255), (2, 2, 6, 6))
+    icon.save(tmp_path / "icon.png")
+    drawn = icon.copy()
+    drawn.putpixel((3, 3), (255, 0, 0, 255))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        clear = Image.new("RGBA", (8, 8), (7, 7, 7, 0))
+        preprocess([drawn, clear, drawn.convert("LA")], preprocessing=Preprocessing(), image_size=8)
+    for image in (tmp_path / "icon.png", icon.convert("LA")):
+        with pytest.warns(UserWarning, match=r"transparency alone.*Received: (RGBA|LA), of one"):
+            preprocess(image, preprocessing=Preprocessing(), image_size=8)

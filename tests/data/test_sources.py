@@ -50,6 +50,16 @@ def test_labels_that_count_from_1_are_warned_of(tmp_path):
         pipeline(pair, recipe(), "test")
 
 
+def test_labels_that_are_no_numbers_of_classes_are_told_of():
+    images, labels = numbered(20)
+    with pytest.warns(UserWarning, match=r"makes 46 classes, of which 3 .*problem='regression'"):
+        pipeline((images[:6], np.array([31, 45, 29] * 2)), recipe(), "test")
+    with pytest.warns(UserWarning, match="class 5 in the test set alone"):
+        pipeline(((images, labels), (images, labels + 1)), recipe(), "test")
+    with pytest.warns(UserWarning, match=r"each example once.*'train\+test'"):
+        assert pipeline((images, labels), recipe(), "train+test").num_examples == 40
+
+
 def test_npz_folders_archives_and_slices_of_them(tmp_path):
     images, labels = numbered(20)
     np.savez(tmp_path / "set.npz", x=images, y=labels)

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit import training
+from keras_vit import recipes, training
+from keras_vit.data import pipeline
 from keras_vit.evaluation import evaluate
 from keras_vit.inspection import attention_maps, position_similarity
 from keras_vit.preprocessing import Preprocessing
@@ -205,11 +206,8 @@ def test_weights_that_are_no_weights_are_refused():
     held_out = (IMAGES, LABELS, right)
     model.fit(IMAGES, LABELS, sample_weight=right, validation_data=held_out, verbose=0)
     before = to_numpy(model.get_layer("head").kernel)
-    for weights, message in (
-        (np.array([1, 1, 1, -1] * 3), "-1"),
-        (np.array([1, np.nan, 1, 1] * 3), "nan"),
-        (np.ones((12, 3)), r"shape \((12|4), 3\)"),
-    ):
+    wrong = np.array([1, 1, 1, -1] * 3), np.array([1, np.nan, 1, 1] * 3), np.ones((12, 3))
+    for weights, message in zip(wrong, ("-1", "nan", r"shape \((12|4), 3\)")):
         message = f"sample_weight must have.*Received: {message}"
         batches = ((IMAGES[i : i + 4], LABELS[i : i + 4], weights[i : i + 4]) for i in (0, 4, 8))
         refuses(message, model.fit, IMAGES, LABELS, sample_weight=weights, verbose=0)
@@ -219,6 +217,34 @@ def test_weights_that_are_no_weights_are_refused():
     assert_same(to_numpy(model.get_layer("head").kernel), before)
     held_out = (IMAGES, LABELS, weights)
     refuses(message, model.fit, IMAGES, LABELS, validation_data=held_out, verbose=0)
+
+
+@pytest.mark.any_backend
+def test_parts_that_are_no_parts_and_orders_that_are_none():
+    (model := tiny_vit(depth=1)).compile("sgd", training.SoftmaxLoss())
+
+    def told(call, *data, **options):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call(*data, verbose=0, **options)
+        ours = ("not be trained on", "takes the last", "order of the images", "training=False")
+        return [text for text in ours if any(text in str(each.message) for each in caught)]
+
+    for rows, held, expected in (
+        (slice(8), slice(7, 12), ["not be trained on"]),
+        (slice(8), slice(8, 12), []),
+        (slice(0, 12, 2), slice(1, 12, 2), []),
+    ):
+        held_out = IMAGES[held], LABELS[held]
+        assert told(model.fit, IMAGES[rows], LABELS[rows], validation_data=held_out) == expected
+    assert told(model.fit, IMAGES, LABELS, validation_data=(IMAGES, LABELS)) == []
+    for labels in (np.sort(LABELS), np.sort(LABELS)[::-1, None], np.array([0] * 9 + [1, 2, 0])):
+        assert told(model.fit, IMAGES, labels, validation_split=0.25) == ["takes the last"]
+    digits = recipes.get("digits").replace(num_classes=3, image_size=16, batch_size=4)
+    train = pipeline((IMAGES * 0.5 + 0.5, LABELS), digits, training=True)
+    assert told(model.predict, train) == told(model.evaluate, train) == ["training=False"]
+    if importlib.util.find_spec("torch"):
+        assert told(model.predict, loader(IMAGES)) == ["order of the images"]
 
 
 @pytest.mark.parametrize("steps", [1, 2])
