@@ -139,8 +139,13 @@ def fold(model: Model) -> Model:
         )
     folded = _rebuilt(model, **{field: True})
     folded.set_weights(model.get_weights())
-    for layer in folded._flatten_layers():
-        if isinstance(layer, StdConv2D):
-            layer.kernel.assign(standardize(layer.kernel, NUMERICS[layer.numerics]))
+    standardize_folded(folded)
     folded.trainable = False
     return folded
+
+
+def standardize_folded(model):
+    """Standardises kernels as they were trained, which a folded model has just been given."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, StdConv2D) and layer.folded:
+            layer.kernel.assign(standardize(layer.kernel, NUMERICS[layer.numerics]))
