@@ -139,13 +139,8 @@ def fold(model: Model) -> Model:
         )
     folded = _rebuilt(model, **{field: True})
     folded.set_weights(model.get_weights())
-    standardize_folded(folded)
+    for layer in folded._flatten_layers():
+        if isinstance(layer, StdConv2D):
+            layer.kernel.assign(standardize(layer.kernel, NUMERICS[layer.numerics]))
     folded.trainable = False
     return folded
-
-
-def standardize_folded(model):
-    """Standardises kernels as they were trained, which a folded model has just been given."""
-    for layer in model._flatten_layers():
-        if isinstance(layer, StdConv2D) and layer.folded:
-            layer.kernel.assign(standardize(layer.kernel, NUMERICS[layer.numerics]))

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from keras_vit.checks import marked
-from keras_vit.models.surgery import standardize_folded
 from keras_vit.text import shortened, visible
 from keras_vit.variants import VARIANTS, size_of
 from keras_vit.weights.safety import CheckpointError, warn
@@ -33,7 +32,6 @@ def assign(model, checkpoint, fresh_head=False, advice=FITTING):
     # Everything fits: from here on the model changes.
     for path, value in values.items():
         variables[path].assign(value)
-    standardize_folded(model)
     model.preprocessing, model.weights_from = checkpoint.preprocessing, checkpoint.name or None
     if HEAD[0] in values:
         model.class_names, model.label_set = checkpoint.class_names, checkpoint.label_set

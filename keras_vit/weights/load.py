@@ -17,7 +17,8 @@ import os
 import re
 from typing import Any
 
-from keras_vit.checks import pair
+from keras_vit.checks import pair, to_array
+from keras_vit.layers.resnet import NUMERICS, StdConv2D, standardize
 from keras_vit.models import BiT, VisionTransformer, resize_weights
 from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
@@ -230,8 +231,7 @@ def image_size_of(weights):
 def fit_to_model(checkpoint, model, interpolation=None, resize_patches=False):
     """A copy of a checkpoint with patches, positions and channels in the sizes of a model.
 
-    `interpolation` and `resize_patches` are as in `load_weights`. A head for other classes is left
-    out by `assign`.
+    `interpolation` and `resize_patches` are as in `load_weights`; heads are left to `assign`.
     """
     if not isinstance(model, MODELS[checkpoint.model]):
         raise CheckpointError(
@@ -249,6 +249,11 @@ def fit_to_model(checkpoint, model, interpolation=None, resize_patches=False):
         _fit_positions(checkpoint, model, interpolation)
     if checkpoint.arguments["channels"] == 3 and model.channels != 3:
         _fit_channels(checkpoint, model.channels)
+    for layer in model._flatten_layers():  # of a folded model; a file has kernels as trained
+        name = isinstance(layer, StdConv2D) and layer.folded and layer.kernel.path
+        if name in checkpoint.arrays:
+            kernel = checkpoint.arrays[name].astype("float32")
+            checkpoint.arrays[name] = to_array(standardize(kernel, NUMERICS[layer.numerics]))
     return checkpoint
 
 
