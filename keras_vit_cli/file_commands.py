@@ -67,6 +67,7 @@ def run_convert(args):
             # and as a name it is that of the backend which opens the file.
             model.compile("sgd", loss=model.loss)
             model.get_compile_config = lambda: {"optimizer": "sgd", "loss": model.loss}
+            print("The copy keeps the loss, not the optimizer: compile it anew before training.")
         save_whole(model, path)
     else:
         options = {"force": args.allow_differences, "dtype": args.dtype}

@@ -120,6 +120,8 @@ def plot_queries(
     Raises:
         ValueError: a matrix of another size, or tokens that do not exist.
     """
+    usual = "class" if layout.class_token else "mean"
+    queries = [usual if query is None else query for query in queries]
     maps = np.stack([layout.query_rows(matrix, query) for query in queries])
     names = [f"row {q[0]}, column {q[1]}" if isinstance(q, tuple) else str(q) for q in queries]
     figure = plot_maps([image], maps[None], None, names, unit)

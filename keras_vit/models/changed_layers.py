@@ -1,11 +1,10 @@
-"""How the layers of a model were quantised, adapted and frozen, as a part of its config."""
+"""How parts of a model, or of a layer, were quantised, adapted and frozen, for its config."""
 
-import functools
 import json
-import operator
 
 import keras
 
+from keras_vit.layers import kernels
 from keras_vit.layers.head import head_policy
 from keras_vit.workarounds import policy_at
 
@@ -13,33 +12,38 @@ KEPT = ("dtype", "quantization_config", "lora_rank", "lora_alpha")  # of the con
 
 
 def changes_of(model):
-    """The changed layers and the frozen variables of a model, as a part of its config."""
-    frozen = [v.path for v in model.weights if not v.trainable]
+    """The changed layers and the frozen variables of a model or a layer, as a part of its config.
+
+    Paths begin below a layer.
+    """
+    frozen = [path for path, variable in _variables(model).items() if not variable.trainable]
     return {"changed_layers": changed_layers(model), "frozen": frozen}
 
 
 def apply_changes(model, changed_layers=None, frozen=None):
-    """Changes a new model as the one that `changes_of` has described."""
+    """Changes a new model, or a layer just built, as the one that `changes_of` has described."""
     _change_layers(model, changed_layers or {})
-    frozen = set(frozen or ())
+    frozen, variables = set(frozen or ()), _variables(model)
+    ids = {id(variables[path]) for path in frozen & {*variables}}
     # Whole layers as such, so that `layer.trainable` says so too; then single variables.
-    for layer in model.layers:
-        inside = {v.path for v in layer.weights}
-        if inside and inside <= frozen:
+    for layer in getattr(model, "layers", [model]):
+        inside = {id(v) for v in layer.weights}
+        if inside and inside <= ids:
             layer.trainable = False
-    for variable in model.trainable_variables:
-        variable.trainable = variable.path not in frozen
+    for path, variable in variables.items():
+        if variable.trainable:
+            variable.trainable = path not in frozen
 
 
 def changed_layers(model):
     """Path of each layer that was quantised, adapted or given a dtype -> a part of its config."""
-    changed = {}
+    changed, is_model = {}, isinstance(model, keras.Model)
     for path, layer in _layers_with_weights(model).items():
         policy = model.dtype_policy
-        if path in ("head", "head_distillation"):
+        if is_model and path in ("head", "head_distillation"):
             policy = head_policy(policy)
-        present = policy_at(layer.dtype_policy, path)
-        if present != policy_at(policy, path) or getattr(layer, "lora_enabled", False):
+        present = policy_at(layer.dtype_policy, layer.path)
+        if present != policy_at(policy, layer.path) or getattr(layer, "lora_enabled", False):
             config = {**layer.get_config(), "dtype": keras.dtype_policies.serialize(present)}
             changed[path] = {key: config[key] for key in KEPT if config.get(key) is not None}
     return json.loads(json.dumps(changed))  # with lists for tuples, as a file gives it back
@@ -54,9 +58,9 @@ def _change_layers(model, changed):
         # A layer that the graph holds by itself, such as one of several heads, opens so already.
         if policy.quantization_mode and not layer.quantization_mode:
             quantization = keras.saving.deserialize_keras_object(config.get("quantization_config"))
-            # The model does it, because it has to forget the kernel in its own lists too.
-            only = functools.partial(operator.is_, layer)
-            model.quantize(policy.quantization_mode, quantization, filters=only)
+            layer.quantize(policy.quantization_mode, config=quantization)
+            for each in model._flatten_layers() if kernels.BACKEND == "torch" else ():
+                each._track_variables()  # without the kernel as it was
         layer.dtype_policy = policy
         if config.get("lora_rank") and not layer.lora_enabled:
             layer.enable_lora(config["lora_rank"], lora_alpha=config["lora_alpha"])
@@ -65,4 +69,13 @@ def _change_layers(model, changed):
 def _layers_with_weights(model):
     """{path: layer}, outer ones before those in them."""
     layers = model._flatten_layers(include_self=False)
-    return {layer.path: layer for layer in layers if layer.weights}
+    return {_below(model, layer.path): layer for layer in layers if layer.weights}
+
+
+def _variables(model):
+    return {_below(model, variable.path): variable for variable in model.weights}
+
+
+def _below(model, path):
+    """The path of a part, from a layer that it is in; paths in a model do not have its name."""
+    return path if isinstance(model, keras.Model) else path.removeprefix(f"{model.path}/")

@@ -10,6 +10,7 @@ from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
+from keras_vit.models.changed_layers import apply_changes, changes_of
 from keras_vit.models.extended import MergingNetwork
 from keras_vit.models.record import ModelRecord, argument_names
 from keras_vit.models.trainer import Trainer
@@ -115,8 +116,12 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
             **self._rates,
             **dataclasses.asdict(self.variant),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            **changes_of(self),
         }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+        changes = {name: config.get(name) for name in ("changed_layers", "frozen")}
+        model = cls(**{name: value for name, value in config.items() if name not in changes})
+        apply_changes(model, **changes)
+        return model

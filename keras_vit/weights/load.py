@@ -16,7 +16,8 @@ import os
 import re
 from typing import Any
 
-from keras_vit.checks import pair
+from keras_vit.checks import pair, to_array
+from keras_vit.layers.resnet import NUMERICS, StdConv2D, standardize
 from keras_vit.models import BiT, VisionTransformer, resize_weights
 from keras_vit.models.backbone import MODELS, check_model
 from keras_vit.models.resize_weights import PATCH_METHODS, POSITIONS, PROJECTION
@@ -230,6 +231,11 @@ def fit_to_model(checkpoint, model, interpolation=None, resize_patches=False):
         _fit_channels(weights, model.channels)
         preprocessing = metadata.preprocessing.for_channels(model.channels)
         metadata = dataclasses.replace(metadata, preprocessing=preprocessing)
+    for layer in model._flatten_layers():  # of a folded model; a file has kernels as trained
+        name = isinstance(layer, StdConv2D) and layer.folded and layer.kernel.path
+        if name in weights.arrays:
+            kernel = weights.arrays[name].astype("float32")
+            weights.arrays[name] = to_array(standardize(kernel, NUMERICS[layer.numerics]))
     return dataclasses.replace(checkpoint, weights=weights, metadata=metadata)
 
 

@@ -2,6 +2,10 @@
 
 import dataclasses
 import json
+import re
+
+import keras
+import numpy as np
 
 from keras_vit.checks import marked
 from keras_vit.preprocessing import BY_PILLOW, Preprocessing
@@ -55,6 +59,12 @@ def differences(model, checkpoint):
     return pairs
 
 
+def _is_fresh(model):
+    """Whether norms and heads have the values of a new model: the same in each array."""
+    chosen = (v for v in model.weights if re.match(r"(.*/)?(head|gamma|beta)", v.path))
+    return not any(np.ptp(keras.ops.convert_to_numpy(variable)) for variable in chosen)
+
+
 def warn_of_changes(model, path, arrays, json_files, format):
     """Warns of what a reader of the files written takes otherwise than the model has it."""
     configs = (json_files.get(name, {}) for name in ("config.json", "preprocessor_config.json"))
@@ -73,7 +83,7 @@ def warn_of_changes(model, path, arrays, json_files, format):
     pairs = differences(model, checkpoint)
     pairs.pop("class_names", None)
     is_new = not model.weights_from and getattr(model, "optimizer", None) is None
-    if is_new and model.preprocessing == Preprocessing():
+    if is_new and model.preprocessing == Preprocessing() and _is_fresh(model):
         pairs.pop("preprocessing", None)  # that of a new model says nothing yet
     if "preprocessing" in pairs:
         wanted, taken = map(dataclasses.asdict, pairs.pop("preprocessing"))

@@ -58,6 +58,8 @@ FIGURES = [
      {"titles": list("abcd"), "style": "spotlight"}),
     ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
                       "queries": ["class", (1, 2)]}, {"queries": ["class", (0, 1)]}),
+    ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
+                      "queries": [None]}, {"queries": [(0, 1)]}),
     ("plot_distances", {"distances": noise(4, 3)}, {"distances": noise(30, 5, 1)}),
     ("plot_components", {**IMAGES, "components": components(3)},
      {"components": PatchComponents(1 - components(3).values, *components(3)[1:])}),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_vit
+from keras_vit import training
 from keras_vit.data import naflex_inputs
 from keras_vit.data.naflex import naflex_size
 from keras_vit.weights.files import read_safetensors
@@ -54,7 +55,11 @@ def test_padding_has_no_say_and_training_saving_go_on(reopened):
     assert_close(forward(model, one), expected[2:], 1e-5)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     assert np.isfinite(model.train_on_batch(x, np.array([0, 1, 2])))
-    assert_close(forward(reopened(model), x), forward(model, x), 1e-5)
+    training.enable_lora(model, 2)
+    opened = reopened(model)
+    assert_close(forward(opened, x), forward(model, x), 1e-5)
+    paths = [[v.path for v in each.trainable_weights] for each in (opened, model)]
+    assert paths[0] == paths[1]
 
 
 @pytest.mark.any_backend

@@ -144,6 +144,9 @@ def test_folded_kernels_compute_the_same(tmp_path, kind):
     loaded = keras.saving.load_model(tmp_path / "folded.keras")
     assert loaded.variant == folded.variant
     assert_same_weights(loaded, folded)
+    keras_vit.save_weights(model, tmp_path / "trained.npz", force=True)
+    keras_vit.load_weights(loaded, tmp_path / "trained.npz")  # whose kernels are as trained
+    assert_close(forward(loaded, x), expected, 1e-5 * max(largest(expected), 1))
     refuses("standardised twice", keras_vit.save_weights, folded, tmp_path / "model.npz")
     refuses("is folded", keras_vit.fold, folded)
     refuses("has no stem", keras_vit.fold, small(stem=None))

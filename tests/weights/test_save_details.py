@@ -165,11 +165,14 @@ def test_architecture_that_a_format_cannot_say(tmp_path, format, options, text):
 
 
 def test_the_default_of_a_new_model_and_grey_images_are_no_loss(tmp_path):
-    model, path = model_of({}), tmp_path / "model.safetensors"
+    model, path = tiny_vit(gelu="erf"), tmp_path / "model.safetensors"
     assert not save_and_listen(model, path, "has a place")[1]
     model.compile("sgd", "mse")  # as before a training
-    with pytest.warns(UserWarning, match="has a place"):
-        keras_vit.save_weights(model, path)
+    in_a_loop = tiny_vit(gelu="erf")  # of the user's own
+    in_a_loop.get_layer("head").bias.assign([1, 0, 2])
+    for trained in (model, in_a_loop):
+        with pytest.warns(UserWarning, match="has a place"):
+            keras_vit.save_weights(trained, path)
     grey = tiny_vit(channels=1)
     for facts in (keras_vit.preprocessing.GOOGLE, keras_vit.preprocessing.GOOGLE.for_channels(1)):
         grey.preprocessing = facts
