@@ -121,7 +121,7 @@ class ExtendedNetwork(Network):
         """The logits of the tokens after the last block, or the mean of two heads' logits."""
         v, dtype = self.variant, self.dtype
         norm = self.norm(v.norm if v.final_norm else None, name="norm")
-        logits = self.classify(self.pooled(tokens, size, norm))
+        logits = self.head(self.representation(self.pooled(tokens, size, norm)))
         if not v.distillation:
             return logits
         options = {"dtype": dtype, "name": "distillation_token"}
@@ -129,11 +129,9 @@ class ExtendedNetwork(Network):
         others = self.head(norm(second), name="head_distillation")
         return keras.layers.Average(dtype=logits.dtype, name="mean")([logits, others])
 
-    def head(self, x, name="head"):
-        projection = self.variant.projection
-        if projection:
-            x = linear_map(x, projection, dtype=self.dtype, name="projection")
-        return super().head(x, name)
+    def representation(self, x):
+        x, units = super().representation(x), self.variant.projection
+        return linear_map(x, units, dtype=self.dtype, name="projection") if units else x
 
     def pooled(self, x, size, norm):
         """What the head sees of the tokens, normalised."""

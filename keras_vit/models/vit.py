@@ -106,12 +106,13 @@ class Network:
         norm = LayerNorm(v.epsilon, dtype=self.dtype, name="norm")
         pool = TokenPool(v.pool, v.class_token, dtype=self.dtype, name="pool")
         # LayerNorm works on each token by itself: normalising the one that is read is enough.
-        return self.classify(pool(norm(x)) if v.pool == "mean" else norm(pool(x)))
+        x = pool(norm(x)) if v.pool == "mean" else norm(pool(x))
+        return self.head(self.representation(x))
 
-    def classify(self, x):
-        """The hidden layer of a pre-training head, and the head (section 3.1)."""
+    def representation(self, x):
+        """What the head sees: of a pre-training head the hidden layer (section 3.1)."""
         size = self.variant.representation_size
-        return self.head(pre_logits(x, size, dtype=self.dtype) if size else x)
+        return pre_logits(x, size, dtype=self.dtype) if size else x
 
     def head(self, x, name="head"):
         """The logits; without classes the representation itself."""

@@ -82,8 +82,8 @@ def load_weights(
     """
     model = check_model(model)
     # What a file leaves open, such as the number of heads, the model knows.
-    known = {**vars(model.variant), "image_size": model.image_size}
-    checkpoint = read(weights, {**known, "file_image_size": file_image_size}, prefix=prefix)
+    of_model = {**vars(model.variant), "image_size": model.image_size}
+    checkpoint = read(weights, {**of_model, "file_image_size": file_image_size}, prefix=prefix)
     checkpoint = fit_to_model(
         checkpoint, model, interpolation=interpolation, resize_patches=resize_patches
     )
@@ -148,14 +148,14 @@ def read(weights, model_arguments, prefix=None):
     checkpoint = read_contents(contents, model_arguments, prefix=prefix)
     if prefix is None and not checkpoint.arguments["num_classes"]:
         _warn_of_head(checkpoint)
-    known = {"weights_from": place if isinstance(place, str) else place.resolve().name}
+    changes = {"weights_from": place if isinstance(place, str) else place.resolve().name}
     if record is not None:
-        known = {"weights_from": record.name, "label_set": record.label_set}
-        known |= {"preprocessing": record.preprocessing} if record.preprocessing else {}
+        changes = {"weights_from": record.name, "label_set": record.label_set}
+        changes |= {"preprocessing": record.preprocessing} if record.preprocessing else {}
         # The catalogue says how images are prepared, or that it is as usual in the family.
         checkpoint.arguments.assumed.pop("preprocessing", None)
         checkpoint.arguments.add(CATALOGUE, **dict(record.overrides))
-    metadata = dataclasses.replace(checkpoint.metadata, **known)
+    metadata = dataclasses.replace(checkpoint.metadata, **changes)
     return dataclasses.replace(checkpoint, metadata=metadata)
 
 

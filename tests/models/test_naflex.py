@@ -99,11 +99,11 @@ def test_other_files_and_architectures_are_refused(tmp_path):
     changed("model_type='siglip'", model_type="siglip")
     changed("hidden_act='relu'", hidden_act="relu")
     changed("patch_embedding.* must have the shape .* for patch_size=8", patch_size=8)
-    changed("vision_use_head=False, and the file has .*probe", vision_use_head=False)
+    changed("other': .*vision_use_head=False, and the file has .*probe", vision_use_head=False)
     arrays = read_safetensors(FOLDER / "map" / "model.safetensors")
     arrays[next(name for name in arrays if name.endswith("fc1.bias"))][0] = np.nan
     write_safetensors(tmp_path / "other" / "model.safetensors", arrays)
-    changed("NaN")
+    changed("checkpoint '.*other' has NaN")
     refused(r"keras_vit\.naflex_from_checkpoint", FOLDER / "map")
     refuses("Unknown checkpoint", keras_vit.naflex_from_checkpoint, "siglip2-naflex")
     refuses("rotary must be one of", small, rotary="axial")
