@@ -22,7 +22,8 @@ _NAMES = {  # what people call the parts
 }
 # As in test_set, test1, train_2017 and trainB; "val200" and "val2000" are slices, as VTAB has them.
 _ENDINGS = re.compile(r"[-_ ]?((?i:set|data|dataset|images|split|dir)|\d|(?!2000)20\d\d|[AB])\Z")
-_MOST_READ = 2**28  # bytes of images that are compared
+# Images whose sizes are asked for, and bytes of them that are read, to find equal ones.
+_MOST_IMAGES, _MOST_READ = 2**15, 2**28
 # Decides from which places slices of class folders are drawn. Any number would do, in all runs.
 SLICE_SEED = 3
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.
@@ -122,8 +123,11 @@ class Source:
     def warn_of_copies(self, rows, other, other_rows):
         """Warns of equal images to train on that another source holds out, or of different labels.
 
-        Names do not count. Only images of one cost are read, as many as take a second or so.
+        Names do not count. Only images of one cost are read, as many as take a second or so; of
+        large sets none is.
         """
+        if len(rows) + len(other_rows) > _MOST_IMAGES:
+            return
         by_cost, by_digest, left = {}, {}, _MOST_READ
         for source, numbers in ((self, rows), (other, other_rows)):
             for row in numbers:
