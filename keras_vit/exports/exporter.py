@@ -17,8 +17,8 @@ from keras_vit.checks import check_choice
 from keras_vit.data.layout import quoted
 from keras_vit.exports.formats import FORMATS, check_beside, is_installed, quiet
 from keras_vit.exports.graph import ExportError, compare, real_images, served, told
+from keras_vit.layers.changed_layers import changed_layers
 from keras_vit.models import BiT, VisionTransformer
-from keras_vit.models.changed_layers import changed_layers
 from keras_vit.models.classifier import Classifier
 from keras_vit.text import visible
 from keras_vit.training import merge_lora

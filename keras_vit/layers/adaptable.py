@@ -1,7 +1,5 @@
 """A dense layer whose kernel can be adapted (LoRA) and quantised, also in a subclass."""
 
-import functools
-
 import keras
 import numpy as np
 
@@ -9,34 +7,6 @@ from keras_vit.layers.layer import FloatInputs
 from keras_vit.workarounds import policy_at
 
 _GIVEN_POLICY = keras.layers.EinsumDense.dtype_policy.fget
-
-
-def _mend_lora(dense):
-    """Lets the dense layers of Keras with LoRA open with their alpha, and learn on.
-
-    Keras 3.15 opens them with an alpha that is the rank, and with zeros as both factors, where the
-    gradients are zero too: such a layer, which a user has around a network, never learns again.
-    """
-    enable, load = dense.enable_lora, dense.load_own_variables
-
-    @functools.wraps(enable)
-    def enable_lora(self, rank, lora_alpha=None, *args, **kwargs):
-        if lora_alpha is None and self.lora_rank == rank:  # in `build`, which has them of a config
-            lora_alpha = self.lora_alpha
-        enable(self, rank, lora_alpha, *args, **kwargs)
-
-    @functools.wraps(load)
-    def load_own_variables(self, store):
-        before = keras.ops.convert_to_numpy(self.lora_kernel_a) if self.lora_enabled else None
-        load(self, store)
-        if before is not None:
-            self.lora_kernel_a.assign(before)
-
-    dense.enable_lora, dense.load_own_variables = enable_lora, load_own_variables
-
-
-for _class in (keras.layers.Dense, keras.layers.EinsumDense):
-    _mend_lora(_class)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -66,7 +36,8 @@ class AdaptableDense(FloatInputs, keras.layers.EinsumDense):
         return self.kernel
 
     def save_own_variables(self, store):
-        # With LoRA, Keras saves the sum alone.
+        # With LoRA, Keras saves the sum alone and loads both factors as zero, where their
+        # gradients are zero too.
         if not self.lora_enabled:
             return super().save_own_variables(store)
         for variable in self.weights:
@@ -77,7 +48,11 @@ class AdaptableDense(FloatInputs, keras.layers.EinsumDense):
         names, is_adapted = set(store.keys()), self.lora_enabled
         takes_sum = "lora_scale" in names and "kernel_scale" not in names  # of exact kernels
         if "lora_kernel_a" not in names or not (is_adapted or takes_sum):
-            return super().load_own_variables(store)
+            before = np.array(self.lora_kernel_a) if is_adapted else None
+            super().load_own_variables(store)
+            if is_adapted:  # Keras makes both factors zero: neither would have a gradient
+                self.lora_kernel_a.assign(before)
+            return
         for variable in self.weights:
             variable.assign(store[variable.name])
         # A layer that opens without LoRA, as in a model of Keras's own class, takes the sum.

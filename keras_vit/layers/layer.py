@@ -46,7 +46,7 @@ class FloatInputs:
     def get_config(self):
         config = super().get_config()
         if self.built and self.weights:
-            from keras_vit.models.changed_layers import changes_of  # which knows the layers
+            from keras_vit.layers.changed_layers import changes_of  # which knows the layers
 
             config |= {name: change for name, change in changes_of(self).items() if change}
         return config
@@ -170,7 +170,7 @@ class Layer(FloatInputs, keras.layers.Layer):
 
 def _build_changed(layer, build, changes, *args, **kwargs):
     """Builds a layer, and quantises, adapts and freezes its parts as they were."""
-    from keras_vit.models.changed_layers import apply_changes
+    from keras_vit.layers.changed_layers import apply_changes
 
     build(*args, **kwargs)
     apply_changes(layer, **changes)

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 
 from keras_vit.layers import kernels
+from keras_vit.layers.changed_layers import apply_changes, changes_of
 from keras_vit.layers.layer import Layer
-from keras_vit.models.changed_layers import apply_changes, changes_of
 from keras_vit.models.compiled_loss import record_loss, warn_of_last_loss
 from keras_vit.models.record import SETTINGS, came_with_weights, recorded
 from keras_vit.models.trainer import Trainer

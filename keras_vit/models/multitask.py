@@ -8,9 +8,9 @@ import keras
 
 from keras_vit.checks import positive_int
 from keras_vit.heads import errors_of, heads_of, of_head
+from keras_vit.layers.changed_layers import apply_changes, changes_of
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
-from keras_vit.models.changed_layers import apply_changes, changes_of
 from keras_vit.models.compiled_loss import record_loss
 from keras_vit.models.record import recorded
 from keras_vit.models.trainer import Trainer

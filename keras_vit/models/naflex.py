@@ -8,9 +8,9 @@ import keras
 
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, pair, rate
+from keras_vit.layers.changed_layers import apply_changes, changes_of
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
-from keras_vit.models.changed_layers import apply_changes, changes_of
 from keras_vit.models.extended import MergingNetwork
 from keras_vit.models.record import ModelRecord, argument_names
 from keras_vit.models.trainer import Trainer

@@ -49,8 +49,8 @@ def enable_lora(
     else is frozen, biases included, but for what `train` selects. Compile the model afterwards.
 
     A saved model keeps the parts of the layers of this library, and opens with LoRA. Of other dense
-    layers Keras saves the sum, which it rounds to half precision under a mixed dtype policy; they
-    open with it as their kernel, and with a new product.
+    layers Keras saves the sum, which it rounds to half precision under a mixed dtype policy, and
+    opens them with factors of zero, which do not learn on.
 
     Args:
         model: a built Keras model; it is changed in place.

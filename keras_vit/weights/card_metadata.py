@@ -10,9 +10,9 @@ import keras
 
 from keras_vit.ends import known_of_end
 from keras_vit.heads import heads_of
+from keras_vit.layers.changed_layers import changed_layers
 from keras_vit.models.backbone import check_model, is_whole, outside
 from keras_vit.models.bit import BiT
-from keras_vit.models.changed_layers import changed_layers
 from keras_vit.outputs import Reading, gives_features, reading_of
 from keras_vit.text import code, markdown, percent, visible
 from keras_vit.weights import catalog

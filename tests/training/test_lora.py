@@ -138,19 +138,6 @@ def test_a_saved_model_opens_with_its_adaptation(alpha, tmp_path):
     assert_close(loaded(images()), model(images()), 1e-5)
 
 
-def test_a_dense_layer_of_keras_opens_with_its_alpha_and_learns_on(tmp_path):
-    """Keras opened it with alpha = rank and two factors of zero, which have no gradient."""
-    model = keras.Sequential([keras.Input((16, 16, 3)), tiny_vit(), keras.layers.Dense(4)])
-    training.enable_lora(model, 2, "dense*", alpha=6.0)
-    model.layers[-1].lora_kernel_b.assign(np.ones((2, 4)))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert_close(loaded(images()), model(images()), 1e-6)
-    layer = loaded.layers[-1]
-    assert layer.lora_alpha == 6 and to_numpy(layer.lora_kernel_a).any()
-    assert not to_numpy(layer.lora_kernel_b).any()
-
-
 def test_the_parts_and_the_sum_go_through_a_file(tmp_path):
     model, _ = adapted(alpha=3.0)
     training.save_lora(model, tmp_path / "lora.npz")
