@@ -95,7 +95,8 @@ class Preprocessing:
         low, high = ((0 - mean) / std).min(), ((1 - mean) / std).max()
         margin = 0.1 * (high - low)  # by so much a bicubic resize may leave the range
         least, most = float(images.min()), float(images.max())
-        outside = least < low - margin or most > high + margin or (low < 0 <= least < most)
+        within = least >= low - margin and most <= high + margin  # which no NaN is
+        outside = not within or low < 0 <= least < most
         if outside:
             warnings.warn(
                 f"{name} wants values from {low:.3g} to {high:.3g}, as "

@@ -92,7 +92,7 @@ def check_numbers(loss, labels, output_shape):
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     is_sparse, is_column = name.lower().startswith("sparse"), _is_column(labels, output_shape)
     classes = max(outputs, 2)  # one logit tells two classes
-    rule, advice = f"one value for each of the {outputs} outputs", ""
+    rule, advice = f"one finite value for each of the {outputs} outputs", ""
     numbers = f"whole numbers from 0 to {classes - 1}, the classes of the model"
     if is_sparse or is_own:
         advice = "; give the model the data's num_classes"
@@ -107,7 +107,8 @@ def check_numbers(loss, labels, output_shape):
     elif is_number:
         wrong = labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)]
     else:  # mixed ones pass 1 by a rounding error
-        wrong = labels[~((labels > -1e-3) & (labels < 1.001))] if reading != "values" else ()
+        least, most = (-np.inf, np.inf) if reading == "values" else (-1e-3, 1.001)
+        wrong = labels[~((labels > least) & (labels < most))]
         if reading == "softmax" and not len(wrong):
             rule = "rows whose sum is 1, as that of a softmax"
             advice = "; for several labels of an image take a loss of sigmoids"

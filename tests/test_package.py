@@ -93,7 +93,7 @@ FLOORS = {
     0: ("version", "workarounds", "writing", "text", "heads"),
     1: ("checks", "ends"),
     2: ("preprocessing", "outputs", "extensions", "families"),
-    3: ("class_names", "arguments", "variant"),
+    3: ("class_names", "supervision", "arguments", "variant"),
     4: ("variants", "layers"),
     5: ("models",),
     6: ("weights",),

@@ -169,6 +169,12 @@ def levels_of(image, channels):
 def bytes_of(image, channels):
     """An array of uint8, or of floats in [0, 1], as uint8 of so many channels."""
     if image.dtype != np.uint8:
+        if 0 < np.ptp(image) < 4 / 255:
+            warnings.warn(
+                "A random transform works on the 256 levels of bytes. Received: an image of floats "
+                "that fills less than 4 of them; spread such images over 0 to 1.",
+                stacklevel=2,
+            )
         image = np.rint(image * np.float32(255)).astype(np.uint8)
     return convert_channels(image, channels)
 

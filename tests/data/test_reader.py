@@ -111,3 +111,16 @@ def test_images_of_transparency_alone_are_told_of(tmp_path):
     for image in (tmp_path / "icon.png", icon.convert("LA")):
         with pytest.warns(UserWarning, match=r"transparency alone.*Received: (RGBA|LA), of one"):
             preprocess(image, preprocessing=Preprocessing(), image_size=8)
+
+
+def test_floats_of_few_grey_levels_are_told_of_before_they_are_rounded():
+    noise, labels = np.random.default_rng(0).random((16, 8, 8, 3)), np.arange(16) % 2
+    for images, transform, expected in (
+        (0.5 + noise / 100, RANDOM, True),
+        (noise, RANDOM, False),
+        (0.5 + noise / 100, Transform(8), False),
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            list(pipeline((images, labels), recipe(8, train=transform), training=True))
+        assert any("spread such images" in str(each.message) for each in caught) == expected
