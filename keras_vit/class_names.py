@@ -29,7 +29,7 @@ def class_map(problem, known, of_data, counts, owner="the model"):
     Raises:
         ValueError: the data has names that are not known, or another number of classes.
     """
-    known, of_data = list(map(str, known or ())), list(map(str, of_data or ()))
+    known, of_data = ([] if each is None else [*map(str, each)] for each in (known, of_data))
     if not of_data or (problem == "regression" and sorted(known) != sorted(of_data)):
         return None
     is_answer = len(known) == 1 and 2 in counts  # one name of a single sigmoid, that of class 1
@@ -73,15 +73,19 @@ def class_map(problem, known, of_data, counts, owner="the model"):
     return None if of_data == known else np.array([places[name].pop(0) for name in of_data])
 
 
-def check_classes(model, data, validation=None):
+def check_classes(model, data, validation=None, training=False):
     """Raises a ValueError where `fit` would take a class of the data for another one.
 
-    Names of the model, of the data and of the data for validation are compared, of each head.
+    Names of the model, of the data and of the data for validation are compared, of each head. In
+    training, those that an earlier `fit` recorded give way to other ones.
     """
+    recorded = getattr(model, "names_of_fit", None) if training else None
     names, problem = (getattr(data, name, None) for name in ("class_names", "problem"))
 
-    def check(of_data, known, problem, owner):
-        if not known or not of_data:
+    def check(of_data, known, problem, owner, recorded=None):
+        if not _are_names(of_data) or not _are_names(known):
+            return
+        if recorded == tuple(known) and {*recorded} != {*of_data}:
             return
         counts = (1, 2) if len(known) == 1 else (len(known),)
         numbers = class_map(problem, known, of_data, counts, owner)
@@ -95,7 +99,7 @@ def check_classes(model, data, validation=None):
                 "others gets their names as model.class_names)."
             )
 
-    map_heads(check, names, known_of_end(model, "class_names"), problem, "the model")
+    map_heads(check, names, known_of_end(model, "class_names"), problem, "the model", recorded)
     others = getattr(validation, "class_names", None)
     map_heads(check, others, names, problem, "the training data")
 
@@ -103,24 +107,37 @@ def check_classes(model, data, validation=None):
 def record_classes(model, data):
     """Gives what trains on data, a model or the networks at its end, their names of the classes.
 
-    What has names keeps them. Without any, the order would decide in silence which class of later
-    data is which.
+    What has names keeps them, unless an earlier `fit` recorded them. Without any, the order would
+    decide in silence which class of later data is which.
     """
+
+    def recorded(names, known, before, one):
+        is_free = known is None or (_are_names(known) and tuple(known) == before)
+        return tuple(names) if is_free and _fit(names, one) else None
+
     names, model = getattr(data, "class_names", None), getattr(model, "student", model)
+    before = getattr(model, "names_of_fit", None)
     if isinstance(names, Mapping) and (heads := heads_of(model)):
-        kept = {name: head.class_names for name, head in heads.items()}
-        new = {name: names.get(name) for name, head in heads.items() if _fit(names.get(name), head)}
-        model.class_names = {name: one or new.get(name) for name, one in kept.items()}
-    elif _fit(names, model) and known_of_end(model, "class_names") is None:
+        known = {name: head.class_names for name, head in heads.items()}
+        new = map_heads(recorded, dict.fromkeys(heads) | names, known, before, heads)
+        if new := {name: one for name, one in new.items() if one}:
+            model.class_names, model.names_of_fit = known | new, new
+    elif new := recorded(names, known_of_end(model, "class_names"), before, model):
+        model.names_of_fit = new
         for network in networks_at_end(model) or [model]:
-            network.class_names = tuple(names)
+            network.class_names = new
+
+
+def _are_names(names):
+    """Whether there are names, in an order, which those of a user's own dict do not have."""
+    return names is not None and not isinstance(names, Mapping) and len(names) > 0
 
 
 def _fit(names, model):
     """Whether names are as many as the outputs of a model, or the two of a single sigmoid."""
     shape = getattr(model, "output_shape", None)
     outputs = shape[-1] if isinstance(shape, tuple) else None
-    return bool(names) and len(names) in ((1, 2) if outputs == 1 else (outputs,))
+    return _are_names(names) and len(names) in ((1, 2) if outputs == 1 else (outputs,))
 
 
 def warn_of_twins(class_names, source):

@@ -124,12 +124,14 @@ def check_weights(model, weights, name="sample_weight"):
     Keras trains away from images of negative weights, loses the model to NaN, and multiplies rows
     of weights with the losses of other images where the shapes allow it.
     """
-    outputs = getattr(model, "outputs", None)
+    outputs, losses = getattr(model, "outputs", None), keras.tree.flatten(model.loss)
     is_one = bool(outputs) and all(len(output.shape) == 2 for output in outputs)
+    is_one = is_one and all(reading_of_loss(loss)[0] for loss in losses)  # others may take rows
     for each in keras.tree.flatten(weights):
         if not getattr(each, "ndim", 0) or not getattr(each, "is_fully_addressable", True):
             continue
         shape, each = tuple(each.shape), keras.ops.convert_to_numpy(each)
+        each = each.astype("float32") if each.dtype.name == "bfloat16" else each
         wrong = each[~((each >= 0) & (each < np.inf))] if each.dtype.kind in "biuf" else each
         if is_one and shape not in (shape[:1], (*shape[:1], 1)):
             wrong = [f"shape {shape}"]

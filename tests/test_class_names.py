@@ -227,6 +227,70 @@ def test_keras_own_fit_of_a_model_around_a_network_is_looked_at():
             call(pipeline(stored(), RECIPE, "test"), verbose=0)
 
 
+class OfUser(keras.Model):
+    """A user's own class around a network, without a graph, with attributes of its own."""
+
+    def __init__(self, network, heads=(), **attributes):
+        super().__init__()
+        self.network, self.heads = network, [keras.layers.Dense(3, name=name) for name in heads]
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+    def call(self, x):
+        x = self.network(x)
+        return {head.name: head(x) for head in self.heads} or x
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("make", [OfUser, lambda network: keras.Sequential([network])])
+def test_a_model_that_is_built_by_its_first_batch_is_looked_at(make):
+    network = tiny_vit(depth=1, num_classes=3)
+    network.preprocessing = Preprocessing(mean=(0.4,), std=(0.2,))
+    model, data = make(network), fed(training=True)
+    model.compile("sgd", training.SoftmaxLoss())
+    with pytest.warns(UserWarning, match="the data's, which the model keeps"):
+        model.fit(data, verbose=0)
+    assert network.preprocessing == data.preprocessing
+    assert make is OfUser or network.class_names == ABC
+
+
+@pytest.mark.any_backend
+def test_keras_own_fit_leaves_what_the_user_has():
+    """Attributes of these names may mean something else, and heads may be known to code alone."""
+    network, data = tiny_vit(depth=1, num_classes=3), fed(training=True)
+    rescale = keras.layers.Rescaling(1.0)
+    named = {"preprocessing": rescale, "class_names": np.array(ABC)}
+    model = OfUser(network, **named)
+    model.compile("sgd", training.SoftmaxLoss())
+    for _ in range(2):
+        model.fit(data, verbose=0)
+    assert model.preprocessing is rescale and model.class_names.tolist() == list(ABC)
+    labels = {"one": LABELS, "two": LABELS}
+    names, problem = dict.fromkeys(labels, ABC), dict.fromkeys(labels, "single_label")
+    data = ImageDataset("set", PIXELS, labels, PIXELS, labels, names, problem=problem)
+    model = OfUser(tiny_vit(depth=1, num_classes=0), heads=("one", "two"))
+    model.compile("sgd", {head: training.SoftmaxLoss() for head in labels})
+    model.fit(pipeline(data, RECIPE, "train", training=True), verbose=0)
+
+
+@pytest.mark.parametrize("around", [False, True])
+def test_classes_that_fit_recorded_give_way_to_those_of_the_next_fit(around):
+    network = model = tiny_vit(depth=1, num_classes=3)
+    if around:
+        model = keras.Sequential([network, keras.layers.Rescaling(0.5)])
+    model.compile("sgd", training.SoftmaxLoss())
+    for names in (ABC, ("x", "a", "b"), ("p", "q", "r")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            model.fit(fed(names, names, "single_label", names, training=True), verbose=0)
+        assert network.class_names == names
+    turned = ("r", "q", "p")
+    data = fed(turned, turned, "single_label", turned, training=True)
+    refuses("Received: 'r' as 0", model.fit, data, verbose=0)
+    network.class_names = ABC  # which the user says
+    refuses("Received: 'c' as 0", model.fit, fed(ABC[::-1], training=True), verbose=0)
+
+
 @pytest.mark.any_backend
 def test_fit_gives_each_head_without_names_those_of_its_data():
     model = add_heads(tiny_vit(depth=1, num_classes=0), {"letter": 3, "even": 2})
@@ -238,10 +302,14 @@ def test_fit_gives_each_head_without_names_those_of_its_data():
     data = ImageDataset("set", PIXELS, labels, PIXELS, labels, names, problem=problem)
     model.fit(pipeline(data, RECIPE, "train", training=True), verbose=0)
     assert model.class_names == names
-    later = ImageDataset(
-        "set", *[PIXELS, labels] * 2, {**names, "letter": ("x", "b", "c")}, problem=problem
-    )
-    refuses("Head 'letter'.*does not know.*'x'", model.fit, pipeline(later, RECIPE, "test"))
+    for others in ({"letter": ("x", "b", "c")}, {"letter": ("p", "q", "r"), "even": ("yes", "no")}):
+        later = ImageDataset("set", *[PIXELS, labels] * 2, {**names, **others}, problem=problem)
+        later = pipeline(later, RECIPE, "train", training=True)
+        if "even" in others:  # which the user has named
+            refuses("Head 'even'.*Received: 'yes' as 0", model.fit, later)
+        else:
+            model.fit(later, verbose=0)
+        assert model.class_names == {**names, "letter": ("x", "b", "c")}
 
 
 @pytest.mark.any_backend

@@ -37,8 +37,7 @@ class KerasBatches(keras.utils.PyDataset):
         self._threads, self._processes = threads, processes
         self.steps_per_epoch = self._steps = steps_per_epoch  # `_steps` are those of this object
         self.start, self.passes = 0, 0  # the first step, and the epochs that Keras has been through
-        self._ahead = ReadAhead()
-        self._seen = set()  # (id of a model, its method) that `on_epoch_begin` has looked at
+        self._ahead, self._looks_later = ReadAhead(), False
 
     def __getstate__(self):
         return {**vars(self), "_ahead": ReadAhead()}  # a copy reads for itself
@@ -74,21 +73,11 @@ class KerasBatches(keras.utils.PyDataset):
         return batch
 
     def on_epoch_begin(self):
-        """Called by Keras before each epoch; looks at a model whose own `fit` does not.
-
-        That is a model of Keras's own classes, around a network of this library or not.
-        """
+        """Called by Keras before each epoch; looks at a model whose own `fit` does not."""
         model, method = calling_model()
-        if isinstance(model, Trainer | None) or (id(model), method) in self._seen:
-            return
-        self._seen.add((id(model), method))
-        owner = owner_of_images(model)
-        if method == "fit":
-            begin_training(model, self, owner=owner)
-            return
-        if method == "evaluate":
-            check_classes(model, self)
-        compare_images(model, self, owner=owner)
+        self._looks_later = model is not None and not model.built
+        if not self._looks_later:
+            self._look(model, method)
 
     def on_epoch_end(self):
         """Called by Keras after each epoch.
@@ -96,8 +85,22 @@ class KerasBatches(keras.utils.PyDataset):
         Keras also calls it after a batch from which it builds a model, so that the first epoch of
         such a model is the second one of the pipeline.
         """
+        if self._looks_later:
+            self._look(*calling_model())
         if self.training:
             self.passes += 1
+
+    def _look(self, model, method):
+        """Compares a model of Keras's own classes, around a network or not, with these images."""
+        if isinstance(model, Trainer | None):
+            return
+        owner = owner_of_images(model)
+        if method == "fit":
+            begin_training(model, self, owner=owner)
+            return
+        if method == "evaluate":
+            check_classes(model, self)
+        compare_images(model, self, owner=owner)
 
     def __iter__(self):
         dataset = self._dataset[self.start : self.start + len(self)]

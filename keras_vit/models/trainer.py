@@ -100,7 +100,8 @@ def compare_images(model, data, training=False, owner=None):
     if not isinstance(given, Preprocessing):
         return
     owner = owner or model
-    wanted = getattr(owner, "preprocessing", None) or given
+    wanted = getattr(owner, "preprocessing", None)
+    wanted = wanted if isinstance(wanted, Preprocessing) else given  # or a user's own attribute
     if wanted.differs(given):
         text = (
             f"The images of {getattr(data, 'name', 'the data')} are not normalised as {model.name} "
@@ -121,7 +122,9 @@ def compare_images(model, data, training=False, owner=None):
         for record in records_in(trained):
             if record.preprocessing == before or (before is None and owner is not trained):
                 record.preprocessing = given
-        trained.preprocessing = given
+        if isinstance(before, Preprocessing | None):
+            with contextlib.suppress(AttributeError):  # a property of a user's class
+                trained.preprocessing = given
 
 
 def begin_training(model, data, validation=None, owner=None):
@@ -134,7 +137,7 @@ def begin_training(model, data, validation=None, owner=None):
         ValueError: labels that the loss or the outputs are not for, or other classes.
     """
     check_problem(model, getattr(data, "problem", None))
-    check_classes(model, data, validation)
+    check_classes(model, data, validation, training=True)
     warn_of_parts(data, validation)
     check_outputs(model, data)
     compare_images(model, data, training=True, owner=owner)
@@ -172,7 +175,7 @@ class Trainer:
             return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
-        compare_images(self, x)
+        compare_images(getattr(self, "student", self), x)
         warn_of_parts(None, x)
         warn_of_order(self, "predict", x)
         with self._guarded("predict", x):

@@ -200,6 +200,14 @@ def test_labels_that_are_numbers_of_no_class_are_refused(form, shift, loss):
     model.fit(IMAGES, np.where(LABELS == 2, -1, LABELS), verbose=0)
 
 
+def test_weights_of_half_precision_and_rows_for_a_loss_of_the_user_s_are_taken():
+    model, rows = tiny_vit(depth=1), np.eye(3, dtype="float32")[LABELS]
+    model.compile("sgd", loss=lambda labels, outputs: (labels - outputs) ** 2)
+    model.fit(IMAGES, rows, sample_weight=rows, verbose=0)
+    model.compile("sgd", training.SoftmaxLoss())
+    model.train_on_batch(IMAGES, LABELS, keras.ops.ones(len(LABELS), "bfloat16"))
+
+
 def test_weights_that_are_no_weights_are_refused():
     model, right = tiny_vit(depth=1), np.arange(12.0)[:, None]
     model.compile("sgd", training.SoftmaxLoss())
