@@ -200,33 +200,6 @@ def test_labels_that_are_numbers_of_no_class_are_refused(form, shift, loss):
     model.fit(IMAGES, np.where(LABELS == 2, -1, LABELS), verbose=0)
 
 
-def test_weights_of_half_precision_and_rows_for_a_loss_of_the_user_s_are_taken():
-    model, rows = tiny_vit(depth=1), np.eye(3, dtype="float32")[LABELS]
-    model.compile("sgd", loss=lambda labels, outputs: (labels - outputs) ** 2)
-    model.fit(IMAGES, rows, sample_weight=rows, verbose=0)
-    model.compile("sgd", training.SoftmaxLoss())
-    model.train_on_batch(IMAGES, LABELS, keras.ops.ones(len(LABELS), "bfloat16"))
-
-
-def test_weights_that_are_no_weights_are_refused():
-    model, right = tiny_vit(depth=1), np.arange(12.0)[:, None]
-    model.compile("sgd", training.SoftmaxLoss())
-    held_out = (IMAGES, LABELS, right)
-    model.fit(IMAGES, LABELS, sample_weight=right, validation_data=held_out, verbose=0)
-    before = to_numpy(model.get_layer("head").kernel)
-    wrong = np.array([1, 1, 1, -1] * 3), np.array([1, np.nan, 1, 1] * 3), np.ones((12, 3))
-    for weights, message in zip(wrong, ("-1", "nan", r"shape \((12|4), 3\)")):
-        message = f"sample_weight must have.*Received: {message}"
-        batches = ((IMAGES[i : i + 4], LABELS[i : i + 4], weights[i : i + 4]) for i in (0, 4, 8))
-        refuses(message, model.fit, IMAGES, LABELS, sample_weight=weights, verbose=0)
-        refuses(message, model.fit, batches, verbose=0)
-        refuses(message, model.train_on_batch, IMAGES, LABELS, weights)
-        refuses(message, model.evaluate, IMAGES, LABELS, sample_weight=weights, verbose=0)
-    assert_same(to_numpy(model.get_layer("head").kernel), before)
-    held_out = (IMAGES, LABELS, weights)
-    refuses(message, model.fit, IMAGES, LABELS, validation_data=held_out, verbose=0)
-
-
 @pytest.mark.any_backend
 def test_parts_that_are_no_parts_and_orders_that_are_none():
     (model := tiny_vit(depth=1)).compile("sgd", training.SoftmaxLoss())
