@@ -92,7 +92,7 @@ def check_numbers(loss, labels, output_shape):
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     is_sparse, is_column = name.lower().startswith("sparse"), _is_column(labels, output_shape)
     classes = max(outputs, 2)  # one logit tells two classes
-    rule, advice = f"one finite value for each of the {outputs} outputs", ""
+    rule, advice = f"one value for each of the {outputs} outputs", "; values must be finite"
     numbers = f"whole numbers from 0 to {classes - 1}, the classes of the model"
     if is_sparse or is_own:
         advice = "; give the model the data's num_classes"

@@ -41,8 +41,11 @@ def test_outputs_and_weights_of_other_classes_are_refused():
 def test_values_and_images_that_are_no_numbers_are_told_of():
     x, y, model = images((4, 16, 16, 3)), np.array([1.0, 2.0, 3.0, np.inf]), tiny_vit(num_classes=1)
     model.compile("sgd", "mse")
-    refuses("one finite value.*Received: inf", model.fit, x, y, verbose=0)
-    refuses("one finite value.*Received: nan", model.evaluate, x, y * np.nan, verbose=0)
+    refuses("one value for each.*Received: inf; values must be fin", model.fit, x, y, verbose=0)
+    y = y * np.nan
+    refuses(
+        "one value for each.*Received: nan; values must be fin", model.evaluate, x, y, verbose=0
+    )
     x[2, 3, 4, 1] = np.nan
     with pytest.warns(UserWarning, match="Received: values from nan to nan"):
         model.predict(x, verbose=0)

@@ -32,7 +32,7 @@ def test_files_that_hold_no_such_decoder(tmp_path):
     for changed, message in (
         ({"decoder_num_hidden_layers": 3}, "decoder_num_hidden_layers=3, and 2 in the arrays"),
         ({"decoder_num_attention_heads": 3}, "3 heads do not divide"),
-        ({"mask_ratio": 1.5}, "share in .*1.5"),
+        ({"mask_ratio": 1.5}, r"masked must be .*\(0, 1\).*1.5"),
     ):
         (tmp_path / "other" / "config.json").write_text(json.dumps({**config, **changed}))
         refuses(message, read, tmp_path / "other")
