@@ -266,7 +266,8 @@ def warn_of_parts(train, held_out=None):
     elif _are_views(train, held_out):
         received = "arrays that are parts of one, and have some of its images in common"
     else:
-        if hasattr(train, "rows") and hasattr(held_out, "rows"):
+        sources = [getattr(each, "source", None) for each in (train, held_out)]
+        if all(hasattr(source, "warn_of_copies") for source in sources):
             train.source.warn_of_copies(train.rows, held_out.source, held_out.rows)
         return
     warnings.warn(

@@ -23,7 +23,7 @@ _NAMES = {  # what people call the parts
 # As in test_set, test1, train_2017 and trainB; "val200" and "val2000" are slices, as VTAB has them.
 _ENDINGS = re.compile(r"[-_ ]?((?i:set|data|dataset|images|split|dir)|\d|(?!2000)20\d\d|[AB])\Z")
 # Images whose sizes are asked for, and bytes of them that are read, to find equal ones.
-_MOST_IMAGES, _MOST_READ = 2**15, 2**28
+_MOST_IMAGES, _MOST_READ = 2**13, 2**27
 # Decides from which places slices of class folders are drawn. Any number would do, in all runs.
 SLICE_SEED = 3
 # A name, and perhaps [start:stop] of rows or percents; either end may be missing.

@@ -1,7 +1,6 @@
 """The base class of the layers, and a stand-in for a layer that an architecture lacks."""
 
 import dataclasses
-import functools
 import inspect
 import itertools
 import threading
@@ -25,9 +24,8 @@ CALLED = _Called()
 class FloatInputs:
     """Lets a layer of Keras take integers and booleans as the numbers that they are.
 
-    Its config also says how its parts were quantised, adapted and frozen. Keras casts floats to the
-    type in which a layer computes, and here integers too. A layer that keeps floats as they come
-    (`autocast=False`) gets integers as float32 at least, unrounded.
+    Keras casts floats to the type in which a layer computes, and here integers too. A layer that
+    keeps floats as they come (`autocast=False`) gets integers as float32 at least, unrounded.
     """
 
     integers = ()  # arguments of `call` that count or index something, and become int32
@@ -42,23 +40,6 @@ class FloatInputs:
             return super().__call__(*args, **kwargs)
         finally:
             CALLED.policy = outer
-
-    def get_config(self):
-        config = super().get_config()
-        if self.built and self.weights:
-            from keras_vit.layers.changed_layers import changes_of  # which knows the layers
-
-            config |= {name: change for name, change in changes_of(self).items() if change}
-        return config
-
-    @classmethod
-    def from_config(cls, config):
-        changes = {name: config[name] for name in ("changed_layers", "frozen") if name in config}
-        layer = super().from_config({n: x for n, x in config.items() if n not in changes})
-        if changes:
-            build = functools.partial(_build_changed, layer, layer.build, changes)
-            layer.build = functools.update_wrapper(build, layer.build)
-        return layer
 
     def adds_nothing(self, outer):
         """Whether Keras's `__call__` does no more than `call` within a layer of the policy `outer`.
@@ -166,14 +147,6 @@ class Layer(FloatInputs, keras.layers.Layer):
         layer = super(Layer, current).from_config(config)
         layer.model_record = record and keras.saving.deserialize_keras_object(record)
         return layer
-
-
-def _build_changed(layer, build, changes, *args, **kwargs):
-    """Builds a layer, and quantises, adapts and freezes its parts as they were."""
-    from keras_vit.layers.changed_layers import apply_changes
-
-    build(*args, **kwargs)
-    apply_changes(layer, **changes)
 
 
 class Identity:

@@ -55,10 +55,10 @@ def look(model, step, x, owner=None):
         seen.update((id(model), each) for each in (STEPS if warned else [step]))
 
 
-def warn_of_order(model, step, data=None, labels=None, share=0):
+def warn_of_order(model, step, data=None, labels=None):
     """Warns of labels that stand in an order, or of predictions that come in none.
 
-    Keras's `validation_split` is the last `share` of arrays, which may have all images of a class.
+    Keras's `validation_split` takes the last of the arrays, which may have all images of a class.
     """
     if step == "predict" and type(getattr(data, "sampler", None)).__name__ == "RandomSampler":
         warnings.warn(
@@ -67,19 +67,17 @@ def warn_of_order(model, step, data=None, labels=None, share=0):
             stacklevel=3,
         )
     is_here = getattr(labels, "ndim", 0) and getattr(labels, "is_fully_addressable", True)
-    if not share or not is_here or reading_of_loss(getattr(model, "loss", None))[0] == "values":
+    is_known = reading_of_loss(getattr(model, "loss", None))[0] in ("softmax", "sigmoid")
+    labels = keras.ops.convert_to_numpy(labels) if is_here and is_known else np.zeros(0)
+    if not labels.size or labels.dtype.kind not in "biuf":
         return
-    labels = keras.ops.convert_to_numpy(labels).reshape(len(labels), -1)
+    labels = labels.reshape(len(labels), -1).astype("float64")
     numbers = labels.argmax(axis=1) if labels.shape[1] > 1 else labels[:, 0]
-    start = int(len(numbers) * (1 - share))
-    unseen, steps = np.setdiff1d(numbers[start:], numbers[:start]), np.diff(numbers)
-    in_order = steps.any() and ((steps >= 0).all() or (steps <= 0).all())
-    is_one_of = labels.shape[1] == 1 or (labels.sum(axis=1) == 1).all()
-    if is_one_of and (len(unseen) or in_order):
-        what = f"no image to train on of class {unseen[0]:g}" if len(unseen) else "sorted labels"
+    steps, is_one_of = np.diff(numbers), labels.shape[1] == 1 or (labels.sum(axis=1) == 1).all()
+    if is_one_of and steps.any() and ((steps >= 0).all() or (steps <= 0).all()):
         warnings.warn(
-            "validation_split takes the last images, before they are shuffled. Received: "
-            f"validation_split={share:g} and {what}; shuffle images and labels first, alike.",
+            "validation_split takes the last images, before they are shuffled. Received: sorted "
+            "labels, whose last classes it would hold out; shuffle images and labels first, alike.",
             stacklevel=3,
         )
 
@@ -162,7 +160,8 @@ class Trainer:
             kwargs |= {} if "shuffle" in given else {"shuffle": False}
         check_class_weight(self, kwargs.get("class_weight"))
         begin_training(self, x, kwargs.get("validation_data"))
-        warn_of_order(self, "train", labels=y, share=kwargs.get("validation_split"))
+        if kwargs.get("validation_split") and kwargs.get("validation_data") is None:
+            warn_of_order(self, "train", labels=y)
         with self._guarded("train", x, y, kwargs.get("sample_weight")):
             return super().fit(x, y, *args, **kwargs)
 

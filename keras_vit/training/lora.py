@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 from keras.backend import is_float_dtype
 
-from keras_vit.checks import positive_int, require
+from keras_vit.checks import positive_int
 from keras_vit.models.backbone import backbones, outside
 from keras_vit.models.record import CAME_WITH_WEIGHTS, came_with_weights, records_in
 from keras_vit.training.freeze import (
@@ -48,9 +48,8 @@ def enable_lora(
     whose last axis is the width of a head, have one product per head with the same B. Everything
     else is frozen, biases included, but for what `train` selects. Compile the model afterwards.
 
-    A saved model keeps the parts of the layers of this library, and opens with LoRA. Of other dense
-    layers Keras saves the sum, which it rounds to half precision under a mixed dtype policy, and
-    opens them with factors of zero, which do not learn on.
+    A saved model of this library keeps the parts and opens with LoRA. Of other models, Keras saves
+    the sum, which it rounds to half precision under a mixed dtype policy.
 
     Args:
         model: a built Keras model; it is changed in place.
@@ -187,7 +186,8 @@ def load_lora(model: keras.Model, path: str | os.PathLike[str]) -> TrainableSumm
         ValueError: the file is none of `save_lora`, or belongs to another architecture.
     """
     arrays = dict(read_npz(path))
-    require(_RANKS in arrays, "Expected a file that save_lora wrote", received=str(path))
+    if _RANKS not in arrays:
+        raise ValueError(f"Expected a file that save_lora wrote. Received: {str(path)!r}.")
     ranks = json.loads(str(arrays.pop(_RANKS)))
     # Earlier versions wrote none of these two.
     records, base = (

@@ -190,26 +190,6 @@ def test_a_changed_model_opens_as_it_was(reopened, change):
     assert_unchanged(copy, model)
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"lora": True},
-        {"mode": "int8"},
-        {"frozen": ["block_0", "block_1/mlp/dense_1/kernel", "head/bias"]},
-    ],
-)
-def test_a_clone_and_a_graph_of_the_layers_keep_the_changes(reopened, options):
-    """A clone of a quantised model could not be opened, one of a frozen model trained it all."""
-    model = quantized(**options)
-    for source in (model, keras.Model(model.input, keras.layers.Dense(2)(model.output))):
-        clone = keras.models.clone_model(source)
-        clone.set_weights(source.get_weights())
-        for twin in (clone, reopened(source), reopened(clone)):
-            assert facts_of(twin) == facts_of(source)
-            assert_close(forward(twin, images()), forward(source, images()), 0)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_a_model_as_it_was_made_has_no_changed_layers(dtype):
     options = {"position": "relative", "position_at": "shared", "pool": "map"}
