@@ -58,8 +58,6 @@ FIGURES = [
      {"titles": list("abcd"), "style": "spotlight"}),
     ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
                       "queries": ["class", (1, 2)]}, {"queries": ["class", (0, 1)]}),
-    ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
-                      "queries": [None]}, {"queries": [(0, 1)]}),
     ("plot_distances", {"distances": noise(4, 3)}, {"distances": noise(30, 5, 1)}),
     ("plot_components", {**IMAGES, "components": components(3)},
      {"components": PatchComponents(1 - components(3).values, *components(3)[1:])}),
@@ -70,6 +68,8 @@ FIGURES = [
     ("plot_layer_similarity", {"similarity": noise(3, 2)}, {"other_names": ["a", "b"]}),
     ("plot_token_norms", {"norms": TokenNorms(noise(3, 2, 2), noise(3, 2, 2, 3))},
      {"norms": TokenNorms(noise(3, 2, 0), noise(3, 2, 2, 3)), "image": 1, "block": 0}),
+    ("plot_queries", {"image": noise(16, 24, 3), "matrix": noise(7, 7), "layout": LAYOUT,
+                      "queries": [None]}, {"queries": [(0, 1)]}),
 ]  # fmt: skip
 
 
