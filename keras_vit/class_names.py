@@ -113,7 +113,7 @@ def record_classes(model, data):
 
     def recorded(names, known, before, one):
         is_free = known is None or (_are_names(known) and tuple(known) == before)
-        return tuple(names) if is_free and _fit(names, one) else None
+        return tuple(names) if is_free and _have_outputs(names, one) else None
 
     names, model = getattr(data, "class_names", None), getattr(model, "student", model)
     before = getattr(model, "names_of_fit", None)
@@ -133,7 +133,7 @@ def _are_names(names):
     return names is not None and not isinstance(names, Mapping) and len(names) > 0
 
 
-def _fit(names, model):
+def _have_outputs(names, model):
     """Whether names are as many as the outputs of a model, or the two of a single sigmoid."""
     shape = getattr(model, "output_shape", None)
     outputs = shape[-1] if isinstance(shape, tuple) else None
