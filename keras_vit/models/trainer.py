@@ -132,10 +132,12 @@ def begin_training(model, data, validation=None, owner=None):
     `owner`, a network in the model, may have the `preprocessing` instead.
 
     Raises:
-        ValueError: labels that the loss is not for, or other classes.
+        ValueError: labels that the loss or the outputs are not for, or other classes.
     """
     check_problem(model, getattr(data, "problem", None))
     check_classes(model, data, validation, training=True)
+    if isinstance(model, Trainer):  # what the outputs of another model are is its own affair
+        check_outputs(model, data)
     warn_of_parts(data, validation)
     compare_images(model, data, training=True, owner=owner)
     record_classes(model, data)
@@ -158,7 +160,6 @@ class Trainer:
             given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
             kwargs |= {} if "shuffle" in given else {"shuffle": False}
         check_class_weight(self, kwargs.get("class_weight"))
-        check_outputs(self, x)
         begin_training(self, x, kwargs.get("validation_data"))
         if kwargs.get("validation_split") and kwargs.get("validation_data") is None:
             warn_of_order(self, "train", labels=y)
