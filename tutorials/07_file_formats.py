@@ -22,6 +22,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # or "tensorflow", or "jax"
 import importlib.util
 import pathlib
 import tempfile
+import warnings
 
 import keras
 import matplotlib.pyplot as plt
@@ -62,7 +63,8 @@ print(f"{model.count_params()} parameters; logits from {logits.min():.1f} to {lo
 # %% [markdown]
 # ## Write
 #
-# `save_weights` takes the format from the name: `.npz`, `.safetensors`, or none for a folder.
+# `save_weights` takes the format from the name: `.npz`, `.safetensors`, or none for a folder. What a
+# format has no place for, it says in a warning, which we print.
 
 # %%
 temporary = tempfile.TemporaryDirectory()
@@ -73,7 +75,10 @@ PATHS = {
     "Hugging Face": folder / "huggingface",
 }
 for path in PATHS.values():
-    keras_vit.save_weights(model, path)
+    with warnings.catch_warnings(record=True) as lost:
+        keras_vit.save_weights(model, path)
+    for warning in lost:
+        print(warning.message, end="\n\n")
 
 for file in sorted(folder.rglob("*.*")):
     print(f"{file.relative_to(folder)!s:<42}{file.stat().st_size:>9} bytes")
@@ -83,6 +88,10 @@ for file in sorted(folder.rglob("*.*")):
 # `config.json` with the arguments of `timm.create_model`; for Hugging Face one for
 # `ViTForImageClassification`, and another that says how images are prepared. Google's npz has
 # arrays and nothing else.
+#
+# Our model takes images that were resized as Google's code does it, by TensorFlow. timm and Hugging
+# Face resize by Pillow, so their files cannot say that; a reader of Google's npz takes TensorFlow's
+# way without being told.
 #
 # ## Names and shapes
 #
