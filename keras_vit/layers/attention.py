@@ -21,7 +21,7 @@ class MultiHeadSelfAttention(Layer):
     Shapes: (batch, tokens, width) -> the same.
 
     Args:
-        num_heads: k; must divide the width of the input.
+        num_heads: the number of heads, k of Eq. 8; must divide the width of the input.
         qkv_bias: whether the query, key and value projections have a bias.
         dropout: rate at which attention weights are dropped in training; a rate above 0 disables
             the fused kernel in training.

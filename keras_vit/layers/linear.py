@@ -12,8 +12,8 @@ class Linear(AdaptableDense):
 
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
     need them; the product folds batch and tokens into rows and the kernel into a matrix, because
-    the gradient of a product with more axes is slow on some backends. LoRA, quantisation and
-    integers as inputs are the business of `AdaptableDense`.
+    the gradient of a product with more axes is slow on some backends. `AdaptableDense` adds LoRA,
+    quantisation and inputs of integers.
 
     Args:
         equation: such as `"btd,dhk->bthk"`; the axes that it sums over are the last of the input
@@ -41,5 +41,5 @@ class Linear(AdaptableDense):
         return kernels.linear(inputs, self.kernel, self.bias, self.activation, self.contracted)
 
     def compute_output_shape(self, input_shape):
-        # EinsumDense forgets the number of tokens where its output_shape leaves it open.
+        # `EinsumDense` takes the number of tokens from `output_shape`, which has `None` there.
         return (*input_shape[: -self.contracted], *self.partial_output_shape[-self.features :])

@@ -57,12 +57,12 @@ class VisionTransformer(Classifier):
         head_bias: initial bias of the head, for sigmoid losses.
         remat: whether the backward pass computes each block again instead of keeping its
             intermediate values: less memory, about a third more time.
-        variable_size: whether images of other sizes than `image_size` are taken too, as far as
-            the patch size divides them: the position embedding is then resampled in the graph.
+        variable_size: whether the model also takes images of other sizes, if the patch size
+            divides them: it then resamples the position embedding in the graph.
         patch_dropout: share of the patches that each image loses in training, drawn anew for
             every batch (Liu et al., 2022); outside of training it loses none.
-        token_merging: tokens that each block joins with others between attention and MLP (ToMe;
-            Bolya et al., 2023), an int or one for each block; see `keras_vit.merge_tokens`.
+        token_merging: how many tokens each block merges into others, between attention and MLP
+            (ToMe; Bolya et al., 2023): an int, or one for each block; see `keras_vit.merge_tokens`.
         **architecture: fields of `keras_vit.Variant` to change or to give; and Keras's `name`,
             `dtype`.
     """
@@ -132,7 +132,8 @@ class VisionTransformer(Classifier):
             # Inside `cut_into` the patch size differs from `variant.patch_size`.
             v = self.variant.replace(patch_size=self.get_layer("patches").patch_size)
             sides = known(keras.tree.flatten(images)[0].shape[1:3])
-            # A ValueError where the patches do not divide a side; an open one is not known yet.
+            # A ValueError where the patches do not divide a side. A side that a graph leaves open
+            # counts as one patch.
             v.grid([side or stride for side, stride in zip(sides, v.stride)])
         return images
 

@@ -1,4 +1,9 @@
-"""The Vision Transformer, from images to logits (Figure 1, Eq. 1 to 4)."""
+"""The Vision Transformer, from images to logits (Figure 1, Eq. 1 to 4).
+
+Each layer stands in a file of `keras_vit/layers`: the tokens of Eq. 1 in patches.py and
+patch_encoder.py, a block (Eq. 2 and 3) in transformer_block.py, with attention.py (Eq. 5 to 8) and
+mlp.py, and the pool and the head of Eq. 4 in head.py.
+"""
 
 import dataclasses
 from typing import Any
@@ -61,11 +66,15 @@ class Network:
 
     def cut(self, x, layer=Patches, **options):
         """x_p: the patches of images, or of feature maps, in a sequence."""
-        v, is_map = self.variant, self.variant.stem is not None
-        cut = layer(
-            v.patch_size, drop_incomplete=is_map, dtype=self.dtype, name="patches", **options
+        v = self.variant
+        patches = layer(
+            v.patch_size,
+            drop_incomplete=v.stem is not None,
+            dtype=self.dtype,
+            name="patches",
+            **options,
         )
-        return cut(x)
+        return patches(x)
 
     def embed(self, patches, layer=PatchEncoder, **options):
         """Eq. 1: the tokens z_0."""
@@ -110,7 +119,7 @@ class Network:
         return self.head(self.representation(x))
 
     def representation(self, x):
-        """What the head sees: of a pre-training head the hidden layer (section 3.1)."""
+        """The inputs of the head: x, or the hidden layer of a pre-training head (section 3.1)."""
         size = self.variant.representation_size
         return pre_logits(x, size, dtype=self.dtype) if size else x
 
