@@ -63,8 +63,8 @@ print(f"{model.count_params()} parameters; logits from {logits.min():.1f} to {lo
 # %% [markdown]
 # ## Write
 #
-# `save_weights` takes the format from the name: `.npz`, `.safetensors`, or none for a folder. What a
-# format has no place for, it says in a warning, which we print.
+# `save_weights` takes the format from the name: `.npz`, `.safetensors`, or none for a folder. What
+# a format has no place for, it says in a warning, which we print.
 
 # %%
 temporary = tempfile.TemporaryDirectory()
