@@ -74,7 +74,8 @@ class Variant(Extensions):
     # - `compared`: weights of another value fit too, so that a report names what differs.
     # - `follows`: its default depends on another field, so that `replace(pool="mean")` also resets
     #   `class_token`.
-    # - `paper`: the network of the paper has parts for these values only.
+    # - `paper`: `models.vit.Network` has parts for these values only; of any other, and of the
+    #   fields of `Extensions`, `models.extended.ExtendedNetwork` makes a model.
 
     # Table 1
     width: int = 768

@@ -43,22 +43,29 @@ class MultiHeadSelfAttention(Layer):
         """A layer of Eq. 5, built: (batch, tokens, width) -> (batch, tokens, heads, D_h)."""
         width = input_shape[-1]
         check_heads(width, self.num_heads)
-        shape = (None, self.num_heads, width // self.num_heads)
-        axes = "hk" if use_bias else None
-        layer = Linear("btd,dhk->bthk", shape, bias_axes=axes, dtype=self.dtype_policy, name=name)
-        layer.build(input_shape)
-        return layer
+        return Linear.built(
+            "btd,dhk->bthk",
+            (None, self.num_heads, width // self.num_heads),
+            input_shape,
+            use_bias=use_bias,
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def output_projection(self, input_shape, use_bias=True):
         """U_msa of Eq. 8, built: (batch, tokens, heads, D_h) -> (batch, tokens, width)."""
-        shape = (None, width := input_shape[-1])
-        axes = "d" if use_bias else None
-        layer = Linear("bthk,hkd->btd", shape, bias_axes=axes, dtype=self.dtype_policy, name="out")
-        layer.build((*input_shape[:-1], self.num_heads, width // self.num_heads))
-        return layer
+        width = input_shape[-1]
+        return Linear.built(
+            "bthk,hkd->btd",
+            (None, width),
+            (*input_shape[:-1], self.num_heads, width // self.num_heads),
+            use_bias=use_bias,
+            dtype=self.dtype_policy,
+            name="out",
+        )
 
     def call(self, x, memory=None, bias=None, rotation=None, training=False):
-        """Eq. 5 to 8. The paper's block gives `x` alone; the other arguments are of later models.
+        """Eq. 5 to 8. `TransformerBlock` gives `x` alone; later models give the other arguments.
 
         Args:
             memory: tokens of keys and values, where these are not `x` (attention pooling).

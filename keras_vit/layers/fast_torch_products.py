@@ -32,14 +32,14 @@ EMULATED = {getattr(torch, dtype) for dtype in cpu.EMULATED}
 ONEDNN_IS_FASTER = onednn_is_faster(cpu.words_of_cpu())
 
 
-def linear(x, kernel, bias, activation, contracted):
+def linear(x, kernel, bias, activation, in_axes):
     """The linear map of `kernels.linear`; without gradients a GELU by tanh is part of it."""
     with_gelu = not torch.is_grad_enabled() and getattr(activation, "__name__", "") == "gelu_tanh"
-    into, shape = math.prod(kernel.shape[:contracted]), x.shape[:-contracted]
+    into, shape = math.prod(kernel.shape[:in_axes]), x.shape[:-in_axes]
     bias = None if bias is None else keras.ops.convert_to_tensor(bias).reshape(-1).to(x.dtype)
     y = product(x.reshape(-1, into), cast(kernel, x.dtype).reshape(into, -1), bias, with_gelu)
     y = y if activation is None or with_gelu else activation(y)
-    return y.reshape(*shape, *kernel.shape[contracted:])
+    return y.reshape(*shape, *kernel.shape[in_axes:])
 
 
 def cast(weight, dtype):

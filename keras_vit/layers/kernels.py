@@ -34,17 +34,17 @@ def initial(initializer):
     return own(initializer) if own else initializer
 
 
-def linear(x, kernel, bias=None, activation=None, contracted=1):
+def linear(x, kernel, bias=None, activation=None, in_axes=1):
     """activation(x·W + b), as one product of two matrices, whatever the axes.
 
-    Shapes: (..., in axes), (in axes, out axes), (out axes) -> (..., out axes); `contracted` is the
-    number of in axes. Computed in the type of `x`.
+    Shapes: (..., in axes), (in axes, out axes), (out axes) -> (..., out axes); `in_axes` is the
+    number of the first. Computed in the type of `x`.
     """
     if own := fast("linear"):
-        return own(x, ops.convert_to_tensor(kernel), bias, activation, contracted)
+        return own(x, ops.convert_to_tensor(kernel), bias, activation, in_axes)
     kernel = ops.cast(kernel, x.dtype)
-    into, out = math.prod(kernel.shape[:contracted]), kernel.shape[contracted:]
-    shape = (*ops.shape(x)[:-contracted], *out)
+    into, out = math.prod(kernel.shape[:in_axes]), kernel.shape[in_axes:]
+    shape = (*ops.shape(x)[:-in_axes], *out)
     x, kernel = ops.reshape(x, (-1, into)), ops.reshape(kernel, (into, math.prod(out)))
     own = fast("matmul")
     x = own(x, kernel) if own else x @ kernel

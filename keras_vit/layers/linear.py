@@ -19,15 +19,24 @@ class Linear(AdaptableDense):
         equation: such as `"btd,dhk->bthk"`; the axes that it sums over are the last of the input
             and the first of the kernel.
         output_shape: without the batch, such as (None, heads, head width).
-        **kwargs: further arguments of `EinsumDense`; an `activation` must act on single values.
+        **kwargs: further arguments of `EinsumDense`; an `activation` must be elementwise.
     """
 
     def __init__(self, equation, output_shape, **kwargs):
         super().__init__(equation, output_shape, **kwargs)
         inputs, kernel = equation.split("->")[0].split(",")
-        # In "btd,dhk->bthk" the product sums over one axis (d), and two are features (h, k).
-        self.contracted = sum(axis in inputs for axis in kernel)
-        self.features = len(kernel) - self.contracted
+        # In "btd,dhk->bthk" the product sums over one axis (d) and makes two (h, k).
+        self.in_axes = sum(axis in inputs for axis in kernel)
+        self.out_axes = len(kernel) - self.in_axes
+
+    @classmethod
+    def built(cls, equation, output_shape, input_shape, use_bias=True, **kwargs):
+        """A built layer, with or without a bias for each output of a token."""
+        inputs, kernel = equation.split("->")[0].split(",")
+        axes = "".join(axis for axis in kernel if axis not in inputs)
+        layer = cls(equation, output_shape, bias_axes=axes if use_bias else None, **kwargs)
+        layer.build(input_shape)
+        return layer
 
     def add_weight(self, shape=None, initializer=None, *args, **kwargs):
         # `EinsumDense.build` makes its weights by this method. Under mixed precision Keras would
@@ -38,8 +47,8 @@ class Linear(AdaptableDense):
 
     def call(self, inputs, training=None):
         # `kernels.linear` may fuse the activation with the product.
-        return kernels.linear(inputs, self.kernel, self.bias, self.activation, self.contracted)
+        return kernels.linear(inputs, self.kernel, self.bias, self.activation, self.in_axes)
 
     def compute_output_shape(self, input_shape):
         # `EinsumDense` takes the number of tokens from `output_shape`, which has `None` there.
-        return (*input_shape[: -self.contracted], *self.partial_output_shape[-self.features :])
+        return (*input_shape[: -self.in_axes], *self.partial_output_shape[-self.out_axes :])

@@ -33,23 +33,23 @@ class MLP(Layer):
     def build(self, input_shape):
         width = input_shape[-1]
         gelu = kernels.ACTIVATIONS[f"gelu_{self.gelu}"]
-        self.dense_1 = self.linear("dense_1", width, units=self.hidden_dim, activation=gelu)
-        self.dense_2 = self.linear("dense_2", self.hidden_dim, units=width)
+        self.dense_1 = self.dense("dense_1", width, units=self.hidden_dim, activation=gelu)
+        self.dense_2 = self.dense("dense_2", self.hidden_dim, units=width)
 
-    def linear(self, name, width, units, activation=None, use_bias=True):
-        """One of the linear layers, built: (batch, tokens, width) -> (batch, tokens, units)."""
-        layer = Linear(
+    def dense(self, name, inputs, units, activation=None, use_bias=True):
+        """One of the linear layers, built: (batch, tokens, inputs) -> (batch, tokens, units)."""
+        return Linear.built(
             "btd,df->btf",
             (None, units),
+            (None, None, inputs),
+            use_bias=use_bias,
             activation=activation,
-            bias_axes="f" if use_bias else None,
             bias_initializer=keras.initializers.RandomNormal(stddev=1e-6),
             dtype=self.dtype_policy,
             name=name,
         )
-        layer.build((None, None, width))
-        return layer
 
     def call(self, x, training=False):
-        x = self.dropout_1(self.dense_1(x), training=training)  # `dense_1` ends with the GELU
-        return self.dropout_2(self.dense_2(x), training=training)
+        x = self.dense_1(x)  # GELU(x W_1 + b_1)
+        x = self.dense_2(self.dropout_1(x, training=training))
+        return self.dropout_2(x, training=training)

@@ -42,7 +42,7 @@ class TransformerBlock(Layer):
         self.attention = MultiHeadSelfAttention(
             num_heads, qkv_bias, dropout=attention_dropout, dtype=dtype, name="attention"
         )
-        # `of` gives a layer, and for a rate of 0 an `Identity`, which returns its input.
+        # For a rate of 0, `of` gives an `Identity`: its rate is 0, and it returns its input.
         self.dropout = Dropout.of(dropout, dtype=dtype, name="dropout")
         self.drop_path_1 = StochasticDepth.of(stochastic_depth, dtype=dtype, name="drop_path_1")
         self.norm_2 = LayerNorm(epsilon, dtype=dtype, name="norm_2")

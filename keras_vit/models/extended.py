@@ -24,18 +24,22 @@ class ExtendedNetwork(Network):
     """The network of the paper with other parts where a variant or an argument asks for them.
 
     Args:
-        remat, variable_size, patch_dropout: as in `keras_vit.VisionTransformer`.
+        patch_dropout, remat, variable_size, token_merging: as in `keras_vit.VisionTransformer`.
     """
 
+    patch_dropout: float = 0.0
     remat: bool = False
     variable_size: bool = False
-    patch_dropout: float = 0.0
+    token_merging: int | Sequence[int] = 0
 
     def __call__(self, images):
         patches = self.cut(self.stem(images))
         x, rotations = self.drop_patches(self.embed(patches), self.rotations(patches))  # Eq. 1
         x = self.norm(self.variant.pre_norm, name="pre_norm")(x)
-        x, size = self.encode(x, rotations)  # Eq. 2 and 3
+        if any(merged_tokens(self.variant, self.token_merging)):
+            x, size = self.encode_merging(x)  # Eq. 2 and 3
+        else:
+            x, size = self.encode(x, rotations), None
         return self.read_out(x, size)  # Eq. 4
 
     def norm(self, kind, name):
@@ -74,17 +78,29 @@ class ExtendedNetwork(Network):
         x, *rotations = drop([x, *rotations])
         return x, rotations
 
-    def encode(self, x, rotations=()):
-        """Eq. 2 and 3: the tokens after the last block, and how many patches each stands for.
-
-        The number is `None` for one patch each.
-        """
+    def encode(self, x, rotations):
+        """Eq. 2 and 3: the tokens after the last block."""
         for i, position in enumerate(self.position_layers()):
             x, arguments = with_position(x, position)
             if rotations:
                 arguments["rotation"] = rotations[i % len(rotations)]
             x = self.block(i)(x, **arguments)
-        return x, None
+        return x
+
+    def encode_merging(self, x, size=None):
+        """`encode` by blocks that join tokens (ToMe), and how many patches each token stands for.
+
+        `size` are these numbers before the first block, `None` for one patch each.
+        """
+        v = self.variant
+        options = {"extensions": v.extensions, "protected": v.learned_tokens}
+        for i, merged in enumerate(merged_tokens(v, self.token_merging)):
+            if merged or size is not None:
+                block = Network.block(self, i, MERGING_BLOCKS[v.block], merged=merged, **options)
+                x, size = block(x, size=size)
+            else:
+                x = self.block(i)(x)
+        return x, size
 
     def position_layers(self):
         """The layer of positions before each block: its own, one that all share, or `None`."""
@@ -155,55 +171,6 @@ class ExtendedNetwork(Network):
         # A norm works on each token by itself: normalising the one that is read is enough.
         reads_many = v.pool in ("mean", "token_mean") and not v.norm_after_pool
         return pool(norm(x), size=size) if reads_many else norm(pool(x, size=size))
-
-
-@dataclasses.dataclass
-class MergingNetwork(ExtendedNetwork):
-    """A network whose blocks know how many patches each token stands for, and join tokens (ToMe).
-
-    Args:
-        token_merging: as in `keras_vit.VisionTransformer`.
-    """
-
-    token_merging: int | Sequence[int] = 0
-
-    def encode(self, x, rotations=(), size=None):
-        for i, merged in enumerate(merged_tokens(self.variant, self.token_merging)):
-            if merged or size is not None:
-                x, size = self.merging_block(i, merged)(x, size=size)
-            else:
-                x = self.block(i)(x)
-        return x, size
-
-    def merging_block(self, i, merged):
-        v = self.variant
-        options = {"extensions": v.extensions, "merged": merged, "protected": v.learned_tokens}
-        return Network.block(self, i, MERGING_BLOCKS[v.block], **options)
-
-
-def make_network(record):
-    """The paper's `Network` of a `ModelRecord`, or a subclass where an architecture or option asks.
-
-    Raises:
-        ValueError: the architecture cannot have some of the options.
-    """
-    v, options = record.variant, record.options
-    check_options(v, options)
-    if any(merged_tokens(v, options["token_merging"])):
-        network = MergingNetwork
-    elif v.is_extended or any(options[n] for n in ("remat", "variable_size", "patch_dropout")):
-        network = ExtendedNetwork
-    else:
-        network = Network
-    taken = {field.name for field in dataclasses.fields(network)} & options.keys()
-    return network(
-        v,
-        grid=v.grid(record.image_size),
-        num_classes=record.num_classes,
-        head_bias=record.head_bias,
-        dtype=record.dtype_policy,
-        **{name: options[name] for name in taken},
-    )
 
 
 def check_options(v, options):

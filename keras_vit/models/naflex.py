@@ -11,7 +11,7 @@ from keras_vit.checks import check_names, pair, rate
 from keras_vit.layers.changed_layers import apply_changes, changes_of
 from keras_vit.layers.extensions.naflex import NaFlexPatchEncoder
 from keras_vit.layers.extensions.token_merging import MERGING_BLOCKS
-from keras_vit.models.extended import MergingNetwork
+from keras_vit.models.extended import ExtendedNetwork
 from keras_vit.models.record import ModelRecord, argument_names
 from keras_vit.models.trainer import Trainer
 from keras_vit.variant import Variant
@@ -104,8 +104,8 @@ class NaFlexVisionTransformer(Trainer, keras.Model):
         encoder = NaFlexPatchEncoder(v.width, grid, dtype=policy, name="patch_encoder")
         # Padding is a token that stands for no patch.
         x, size = encoder(inputs["patches"], inputs["shapes"]), inputs["mask"]
-        network = MergingNetwork(v, grid, num_classes=record.num_classes, dtype=policy, **rates)
-        x, _ = network.encode(x, size=size)
+        network = ExtendedNetwork(v, grid, num_classes=record.num_classes, dtype=policy, **rates)
+        x, _ = network.encode_merging(x, size)
         super().__init__(inputs, network.read_out(x, size), name=name)
         self.variant, self.grid, self.channels, self._rates = v, grid, channels, rates
         self.num_classes, self.dtype_policy = record.num_classes, own_policy(policy)

@@ -9,8 +9,9 @@ import keras
 from keras_vit.arguments import ViTFields
 from keras_vit.checks import check_names, known
 from keras_vit.models.classifier import Classifier
-from keras_vit.models.extended import make_network
+from keras_vit.models.extended import ExtendedNetwork, check_options
 from keras_vit.models.record import ModelRecord, argument_names
+from keras_vit.models.vit import Network
 from keras_vit.variant import Variant
 from keras_vit.variants import get_variant
 
@@ -88,10 +89,12 @@ class VisionTransformer(Classifier):
     ):
         check_names(Variant, architecture, argument_names(VisionTransformer))
         v = get_variant(variant, **architecture)
-        options = {
+        rates = {
             "dropout": dropout,
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
+        }
+        additions = {  # to the network of the paper
             "patch_dropout": patch_dropout,
             "remat": remat,
             "variable_size": bool(variable_size),
@@ -105,10 +108,21 @@ class VisionTransformer(Classifier):
             channels=channels,
             head_bias=head_bias,
             dtype_policy=dtype,
-            options=options,
+            options={**rates, **additions},
         )
+        check_options(v, record.options)
+        arguments = {
+            "grid": v.grid(record.image_size),
+            "num_classes": record.num_classes,
+            "head_bias": head_bias,
+            "dtype": record.dtype_policy,
+            **rates,
+        }
+        if v.is_extended or any(additions.values()):
+            network = ExtendedNetwork(v, **arguments, **additions)
+        else:
+            network = Network(v, **arguments)
         images = record.image_input(any_size=variable_size)
-        network = make_network(record)  # `Network`, or a subclass where `record` asks for more
         super().__init__(images, network(images), record=record, name=name)
 
     variant_of = staticmethod(get_variant)

@@ -32,11 +32,11 @@ class ExtendedMLP(MLP):
         width, use_bias = input_shape[-1], self.extensions.has_bias("mlp")
         self.build_hidden(width, use_bias)
         self.norm.build((None, None, self.hidden_dim))
-        self.dense_2 = self.linear("dense_2", self.hidden_dim, width, use_bias=use_bias)
+        self.dense_2 = self.dense("dense_2", self.hidden_dim, width, use_bias=use_bias)
 
     def build_hidden(self, width, use_bias):
         activation = kernels.ACTIVATIONS[self.extensions.activation or f"gelu_{self.gelu}"]
-        self.dense_1 = self.linear("dense_1", width, self.hidden_dim, activation, use_bias)
+        self.dense_1 = self.dense("dense_1", width, self.hidden_dim, activation, use_bias)
 
     def hidden(self, x):
         return self.dense_1(x)
@@ -55,8 +55,8 @@ class SwiGLU(ExtendedMLP):
 
     def build_hidden(self, width, use_bias):
         activation = kernels.ACTIVATIONS[self.extensions.activation or "silu"]
-        self.gate = self.linear("gate", width, self.hidden_dim, activation, use_bias)
-        self.dense_1 = self.linear("dense_1", width, self.hidden_dim, use_bias=use_bias)
+        self.gate = self.dense("gate", width, self.hidden_dim, activation, use_bias)
+        self.dense_1 = self.dense("dense_1", width, self.hidden_dim, use_bias=use_bias)
 
     def hidden(self, x):
         return self.gate(x) * self.dense_1(x)
