@@ -151,15 +151,14 @@ def unit_counts(value, name, least=0):
     return tuple(positive_int(units, f"each number of {name}") for units in value)
 
 
-def choice(default, of=None, compared=False, follows=None, paper=None):
+def choice(default, of=None, compared=False, follows=None):
     """A field of a variant that a builder inherits from the checkpoint, unless it is an argument.
 
     `of` are the values that it may have, if `check_choices` knows them. It is `compared` if weights
     of a model with another value fit, but compute other numbers: the load report then names it. It
     `follows` the field of a name if it has its default again where `Variant.replace` changes that.
-    Other values than those of the `paper`, if it has any, are for `ExtendedNetwork`.
     """
-    marks = {"of": of, "compared": compared, "follows": follows, "paper": paper}
+    marks = {"of": of, "compared": compared, "follows": follows}
     return dataclasses.field(default=default, metadata=marks | {"inherited": True})
 
 

@@ -74,8 +74,6 @@ class Variant(Extensions):
     # - `compared`: weights of another value fit too, so that a report names what differs.
     # - `follows`: its default depends on another field, so that `replace(pool="mean")` also resets
     #   `class_token`.
-    # - `paper`: `models.vit.Network` has parts for these values only; of any other, and of the
-    #   fields of `Extensions`, `models.extended.ExtendedNetwork` makes a model.
 
     # Table 1
     width: int = 768
@@ -84,11 +82,11 @@ class Variant(Extensions):
     mlp_dim: int | None = dataclasses.field(default=None, metadata={"follows": "width"})
     patch_size: int | tuple[int, int] = 16
     # Eq. 1 and 4, Table 8
-    pool: str | None = choice("token", POOLS, compared=True, paper=("token", "mean", "first"))
+    pool: str | None = choice("token", POOLS, compared=True)
     class_token: bool | None = choice(None, follows="pool")
     representation_size: int | None = None
     position: str | None = choice("learned_1d", POSITIONS, compared=True)
-    position_at: str | None = choice(None, PLACES, follows="position", paper=("input",))
+    position_at: str | None = choice(None, PLACES, follows="position")
     # Hybrids, section 3.1
     stem: tuple[int, ...] | None = None
     stem_width: float = 1.0
@@ -96,8 +94,8 @@ class Variant(Extensions):
     stem_folded: bool = False
     # Small changes of later code
     interpolation: str = choice("align_corners", INTERPOLATIONS)
-    registers: int = choice(0, paper=(0,))
-    norm_after_pool: bool = choice(False, compared=True, paper=(False,))
+    registers: int = choice(0)
+    norm_after_pool: bool = choice(False, compared=True)
     gelu: str = choice("tanh", GELUS, compared=True)
     qkv_bias: bool = choice(True)
     epsilon: float = choice(1e-6, compared=True)
@@ -140,10 +138,14 @@ class Variant(Extensions):
 
     @property
     def is_extended(self):
-        """Whether a field has a value for which only `ExtendedNetwork` has the parts."""
-        fields = (field for field in dataclasses.fields(self) if field.metadata.get("paper"))
-        is_other = any(getattr(self, each.name) not in each.metadata["paper"] for each in fields)
-        return is_other or self.extensions != Extensions()
+        """Whether a field has a value for which `Network` has no part, but `ExtendedNetwork`."""
+        return (
+            self.pool not in ("token", "mean", "first")
+            or self.position_at != "input"
+            or self.registers > 0
+            or self.norm_after_pool
+            or self.extensions != Extensions()
+        )
 
     @property
     def learned_tokens(self):

@@ -1,4 +1,4 @@
-"""Multi-head self-attention (appendix A, Eq. 5 to 8)."""
+"""Multi-head self-attention (appendix A of the paper, Eq. 5 to 8)."""
 
 import keras
 
@@ -86,7 +86,13 @@ class MultiHeadSelfAttention(Layer):
         return kernels.rotate(self.key(x), rotation)
 
     def attend(self, q, k, v, bias=None, training=False):
-        """softmax(q kᵀ / √D_h + bias) v, Eq. 6 and 7: (batch, tokens, heads, D_h) -> the same."""
+        """Eq. 6 and 7, with what a fused kernel computes written out:
+
+            A = softmax(einsum("bqhd,bkhd->bhqk", q, k) / √D_h + bias)
+            return einsum("bhqk,bkhd->bqhd", dropout(A), v)
+
+        Shapes: (batch, tokens, heads, D_h) -> the same.
+        """
         dropout = self.dropout if training and self.dropout.rate else None
         return kernels.attention(q, k, v, bias=bias, dropout=dropout)
 

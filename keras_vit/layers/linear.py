@@ -12,18 +12,19 @@ class Linear(AdaptableDense):
 
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
     need them; the product folds batch and tokens into rows and the kernel into a matrix, because
-    the gradient of a product with more axes is slow on some backends. `AdaptableDense` adds LoRA,
-    quantisation and inputs of integers.
+    the gradient of a product with more axes is slow on some backends. LoRA, quantisation
+    and inputs of integers are in `AdaptableDense`.
 
     Args:
         equation: such as `"btd,dhk->bthk"`; the axes that it sums over are the last of the input
             and the first of the kernel.
         output_shape: without the batch, such as (None, heads, head width).
+        kernel_initializer: Glorot's uniform distribution, as in the authors' code.
         **kwargs: further arguments of `EinsumDense`; an `activation` must be elementwise.
     """
 
-    def __init__(self, equation, output_shape, **kwargs):
-        super().__init__(equation, output_shape, **kwargs)
+    def __init__(self, equation, output_shape, kernel_initializer="glorot_uniform", **kwargs):
+        super().__init__(equation, output_shape, kernel_initializer=kernel_initializer, **kwargs)
         inputs, kernel = equation.split("->")[0].split(",")
         # In "btd,dhk->bthk" the product sums over one axis (d) and makes two (h, k).
         self.in_axes = sum(axis in inputs for axis in kernel)
@@ -39,11 +40,12 @@ class Linear(AdaptableDense):
         return layer
 
     def add_weight(self, shape=None, initializer=None, *args, **kwargs):
-        # `EinsumDense.build` makes its weights by this method. Under mixed precision Keras would
-        # cast the kernel at every use, which `kernels.linear` does already.
+        # `EinsumDense.build` calls this for the kernel and the bias. Under mixed precision Keras
+        # would cast the kernel at every use, which `kernels.linear` does already.
         if kwargs.get("name") == "kernel":
             kwargs.setdefault("autocast", False)
-        return super().add_weight(shape, kernels.initial(initializer), *args, **kwargs)
+        initializer = kernels.initial(initializer)  # the same values, compiled faster
+        return super().add_weight(shape, initializer, *args, **kwargs)
 
     def call(self, inputs, training=None):
         # `kernels.linear` may fuse the activation with the product.

@@ -50,9 +50,9 @@ class TransformerBlock(Layer):
         self.drop_path_2 = StochasticDepth.of(stochastic_depth, dtype=dtype, name="drop_path_2")
 
     def build(self, input_shape):
-        eq_2 = (self.norm_1, self.attention, self.dropout, self.drop_path_1)
-        eq_3 = (self.norm_2, self.mlp, self.drop_path_2)
-        for layer in (*eq_2, *eq_3):
+        for layer in (self.norm_1, self.attention, self.dropout, self.drop_path_1):
+            layer.build(input_shape)
+        for layer in (self.norm_2, self.mlp, self.drop_path_2):
             layer.build(input_shape)
 
     def call(self, x, training=False):

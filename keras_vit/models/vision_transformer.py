@@ -64,8 +64,8 @@ class VisionTransformer(Classifier):
             every batch (Liu et al., 2022); outside of training it loses none.
         token_merging: how many tokens each block merges into others, between attention and MLP
             (ToMe; Bolya et al., 2023): an int, or one for each block; see `keras_vit.merge_tokens`.
-        **architecture: fields of `keras_vit.Variant` to change or to give; and Keras's `name`,
-            `dtype`.
+        name, dtype: as in `keras.Model`; the dtype may be a policy, such as `"mixed_bfloat16"`.
+        **architecture: fields of `keras_vit.Variant`, in place of those of `variant`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class VisionTransformer(Classifier):
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
         }
-        additions = {  # to the network of the paper
+        extras = {  # that the paper has not
             "patch_dropout": patch_dropout,
             "remat": remat,
             "variable_size": bool(variable_size),
@@ -108,20 +108,19 @@ class VisionTransformer(Classifier):
             channels=channels,
             head_bias=head_bias,
             dtype_policy=dtype,
-            options={**rates, **additions},
+            options={**rates, **extras},
         )
         check_options(v, record.options)
-        arguments = {
-            "grid": v.grid(record.image_size),
-            "num_classes": record.num_classes,
-            "head_bias": head_bias,
-            "dtype": record.dtype_policy,
-            **rates,
-        }
-        if v.is_extended or any(additions.values()):
-            network = ExtendedNetwork(v, **arguments, **additions)
-        else:
-            network = Network(v, **arguments)
+        is_extended = v.is_extended or any(extras.values())
+        network, options = (ExtendedNetwork, rates | extras) if is_extended else (Network, rates)
+        network = network(
+            v,
+            grid=v.grid(record.image_size),
+            num_classes=record.num_classes,
+            head_bias=head_bias,
+            dtype=record.dtype_policy,
+            **options,
+        )
         images = record.image_input(any_size=variable_size)
         super().__init__(images, network(images), record=record, name=name)
 

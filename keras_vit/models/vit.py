@@ -28,7 +28,8 @@ class Network:
         logits = Network(get_variant("B/16"), grid=(14, 14))(keras.Input((224, 224, 3)))
 
     `keras_vit.VisionTransformer` is the Keras model of these logits. Parts that are not in the
-    paper, such as blocks of later families, are in a subclass of it, in `models/extended.py`.
+    paper, such as blocks of later families, are in `models/extended.py`: a subclass, which gives
+    the methods here another `layer` and further `options` of it.
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     without classes (batch, representation_size or width).
@@ -49,6 +50,13 @@ class Network:
     attention_dropout: float = 0.0
     stochastic_depth: float = 0.0
     dtype: Any = None
+
+    def __post_init__(self):
+        if type(self) is Network and self.variant.is_extended:
+            raise ValueError(
+                "Network has the parts of the paper alone; take keras_vit.VisionTransformer. "
+                f"Received: variant={self.variant}."
+            )
 
     def __call__(self, images):
         x = self.embed(self.cut(self.stem(images)))  # Eq. 1

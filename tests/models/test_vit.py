@@ -14,7 +14,7 @@ from tests import definitions
 from tests.arrays import assert_close, dtype_of, images, largest, to_numpy, values
 from tests.guides import blocks
 from tests.models.test_serialization import EVERYTHING
-from tests.support import ROOT, forward, precision, randomize, tiny_vit
+from tests.support import ROOT, forward, precision, randomize, refuses, tiny_vit
 
 PAGE = ROOT / "docs" / "guides" / "paper_and_code.md"
 SIZE = {"patch_size": 8, "width": 16, "depth": 3, "num_heads": 2}
@@ -59,6 +59,7 @@ def test_a_variant_knows_whether_the_paper_has_all_its_parts():
     other = ({"registers": 1}, {"norm_after_pool": True}, {"pool": "map"}, {"final_norm": False})
     other += ({"position": "relative"}, {"position_at": "shared"}, {"layer_scale": 1.0})
     assert all(Variant(**fields).is_extended for fields in other)
+    refuses("the parts of the paper alone", Network, Variant(registers=1), grid=(14, 14))
 
 
 # options of a model of 2 x 2 patches and width 8, and the shape that it gives for 4 images
