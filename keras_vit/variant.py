@@ -138,7 +138,7 @@ class Variant(Extensions):
 
     @property
     def is_extended(self):
-        """Whether a field has a value for which `Network` has no part, but `ExtendedNetwork`."""
+        """Whether a field asks for a part that `Network` lacks and `ExtendedNetwork` has."""
         return (
             self.pool not in ("token", "mean", "first")
             or self.position_at != "input"

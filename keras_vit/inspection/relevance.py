@@ -142,4 +142,4 @@ def _attend(attention, added, weights, x, training=False, **positions):
     """What stands for the `call` of an attention: A gets an addition, and is kept in `weights`."""
     scores = weights[attention] = attention.scores(x, **positions) + added
     v = attention.value(x)
-    return attention.join(kernels.weighted_sum(keras.ops.cast(scores, v.dtype), v))
+    return attention.join(kernels.weighted_sum(scores, v))

@@ -1,6 +1,7 @@
 """Multi-head self-attention (appendix A of the paper, Eq. 5 to 8)."""
 
 import keras
+from keras import ops
 
 from keras_vit.checks import check_heads, positive_int
 from keras_vit.layers import kernels
@@ -86,15 +87,12 @@ class MultiHeadSelfAttention(Layer):
         return kernels.rotate(self.key(x), rotation)
 
     def attend(self, q, k, v, bias=None, training=False):
-        """Eq. 6 and 7, with what a fused kernel computes written out:
-
-            A = softmax(einsum("bqhd,bkhd->bhqk", q, k) / √D_h + bias)
-            return einsum("bhqk,bkhd->bqhd", dropout(A), v)
-
-        Shapes: (batch, tokens, heads, D_h) -> the same.
-        """
-        dropout = self.dropout if training and self.dropout.rate else None
-        return kernels.attention(q, k, v, bias=bias, dropout=dropout)
+        """softmax(q kᵀ / √D_h + bias) v, Eq. 6 and 7: (batch, tokens, heads, D_h) -> the same."""
+        if not (training and self.dropout.rate):
+            return kernels.attention(q, k, v, bias=bias)  # the same, fused where the backend can
+        weights = kernels.attention_weights(q, k, bias)  # Eq. 6
+        weights = self.dropout(ops.cast(weights, v.dtype), training=True)
+        return kernels.weighted_sum(weights, v)  # Eq. 7
 
     def join(self, heads):
         """Eq. 8: (batch, tokens, heads, D_h) -> (batch, tokens, width).

@@ -192,17 +192,14 @@ def rotate(x, rotation, pairs="halves"):
     return x * rotation[0] + turned * rotation[1]
 
 
-def attention(query, key, value, bias=None, dropout=None):
+def attention(query, key, value, bias=None):
     """softmax(q kᵀ / √D_h + bias) v (Eq. 6 and 7).
 
     Shapes: (batch, T, heads, D_h), (batch, S, heads, D_h) twice, a bias that fits (batch, heads, T,
-    S) -> (batch, T, heads, D_h). `dropout` is a layer that drops some of the weights.
+    S) -> (batch, T, heads, D_h).
     """
-    # No fused kernel drops weights as Keras does, and TensorFlow has none.
-    if dropout is not None or is_float64(query) or BACKEND == "tensorflow":
-        weights = ops.cast(attention_weights(query, key, bias), value.dtype)
-        weights = weights if dropout is None else dropout(weights, training=True)
-        return weighted_sum(weights, value)
+    if is_float64(query) or BACKEND == "tensorflow":  # for which no kernel is fused
+        return weighted_sum(attention_weights(query, key, bias), value)
     flash = keras.config.is_flash_attention_enabled()  # True, False, or None: where it can
     if bias is None and not flash and (own := fast("attention")):
         return own(query, key, value)
@@ -227,7 +224,7 @@ def attention_weights(query, key, bias=None):
 
 def weighted_sum(weights, value):
     """A v (Eq. 7): (batch, heads, T, S), (batch, S, heads, D_h) -> (batch, T, heads, D_h)."""
-    return ops.einsum("bhts,bshd->bthd", weights, value)
+    return ops.einsum("bhts,bshd->bthd", ops.cast(weights, value.dtype), value)
 
 
 def as_tensor(array):

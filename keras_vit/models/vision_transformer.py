@@ -94,7 +94,7 @@ class VisionTransformer(Classifier):
             "attention_dropout": attention_dropout,
             "stochastic_depth": stochastic_depth,
         }
-        extras = {  # that the paper has not
+        extras = {  # of later methods
             "patch_dropout": patch_dropout,
             "remat": remat,
             "variable_size": bool(variable_size),
@@ -112,8 +112,8 @@ class VisionTransformer(Classifier):
         )
         check_options(v, record.options)
         is_extended = v.is_extended or any(extras.values())
-        network, options = (ExtendedNetwork, rates | extras) if is_extended else (Network, rates)
-        network = network(
+        make, options = (ExtendedNetwork, rates | extras) if is_extended else (Network, rates)
+        network = make(
             v,
             grid=v.grid(record.image_size),
             num_classes=record.num_classes,

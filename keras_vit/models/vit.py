@@ -28,8 +28,8 @@ class Network:
         logits = Network(get_variant("B/16"), grid=(14, 14))(keras.Input((224, 224, 3)))
 
     `keras_vit.VisionTransformer` is the Keras model of these logits. Parts that are not in the
-    paper, such as blocks of later families, are in `models/extended.py`: a subclass, which gives
-    the methods here another `layer` and further `options` of it.
+    paper, such as blocks of later families, are in `models/extended.py`, whose subclass calls the
+    methods here with another class as `layer` and its further arguments as `options`.
 
     Shapes: (batch, height, width, channels), values in [-1, 1] -> (batch, num_classes) logits;
     without classes (batch, representation_size or width).
