@@ -16,8 +16,8 @@ class MultiHeadSelfAttention(Layer):
 
     The projections [q, k, v] = z U_qkv (Eq. 5) are three layers with kernels of shape (width,
     heads, head width). U_msa has the shape (heads, head width, width), as in the authors' files.
-    A fused kernel computes Eq. 6 and 7 together, without A = softmax(q kᵀ / √D_h) in memory;
-    `scores` computes A by itself.
+    Where the backend has a fused kernel, it computes Eq. 6 and 7 together, without
+    A = softmax(q kᵀ / √D_h) in memory; `scores` computes A by itself.
 
     Shapes: (batch, tokens, width) -> the same.
 

@@ -25,16 +25,12 @@ class Linear(AdaptableDense):
 
     def __init__(self, equation, output_shape, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(equation, output_shape, kernel_initializer=kernel_initializer, **kwargs)
-        inputs, kernel = equation.split("->")[0].split(",")
-        # In "btd,dhk->bthk" the product sums over one axis (d) and makes two (h, k).
-        self.in_axes = sum(axis in inputs for axis in kernel)
-        self.out_axes = len(kernel) - self.in_axes
+        self.in_axes, self.out_axes = map(len, _axes_of_kernel(equation))
 
     @classmethod
     def built(cls, equation, output_shape, input_shape, use_bias=True, **kwargs):
         """A built layer, with or without a bias for each output of a token."""
-        inputs, kernel = equation.split("->")[0].split(",")
-        axes = "".join(axis for axis in kernel if axis not in inputs)
+        _, axes = _axes_of_kernel(equation)
         layer = cls(equation, output_shape, bias_axes=axes if use_bias else None, **kwargs)
         layer.build(input_shape)
         return layer
@@ -54,3 +50,10 @@ class Linear(AdaptableDense):
     def compute_output_shape(self, input_shape):
         # `EinsumDense` takes the number of tokens from `output_shape`, which has `None` there.
         return (*input_shape[: -self.in_axes], *self.partial_output_shape[-self.out_axes :])
+
+
+def _axes_of_kernel(equation):
+    """The axes that a product sums over, and those that it makes: "btd,dhk->bthk" -> "d", "hk"."""
+    inputs, kernel = equation.split("->")[0].split(",")
+    summed = sum(axis in inputs for axis in kernel)
+    return kernel[:summed], kernel[summed:]
