@@ -78,14 +78,18 @@ def environment_with_commands(folder):
 
 
 def agrees(shown, printed, tolerance):
-    """Whether a block printed what the page shows; numbers may differ by a share of themselves."""
+    """Whether a block printed what the page shows; numbers may differ by a share of themselves.
+
+    How many seconds something took depends on what else the machine does.
+    """
     skeletons = [NUMBER.sub("#", " ".join(text.split())) for text in (shown, printed)]
     pattern = re.escape(skeletons[0]).replace(re.escape("..."), ".*")
     if not re.fullmatch(pattern, skeletons[1]):
         return False
     if "..." in shown:
         return True
-    pairs = zip(*([float(n.replace(",", "")) for n in NUMBER.findall(t)] for t in (shown, printed)))
+    texts = (re.sub(r"[\d.,]+ s\b", "", text) for text in (shown, printed))
+    pairs = zip(*([float(n.replace(",", "")) for n in NUMBER.findall(t)] for t in texts))
     return all(abs(a - b) <= tolerance * max(a, b) + 1e-5 for a, b in pairs)
 
 

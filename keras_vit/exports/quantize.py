@@ -1,5 +1,6 @@
 """Static int8 of an exported file: ONNX by ONNX Runtime, OpenVINO by NNCF."""
 
+import functools
 import importlib
 import json
 import os
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_vit.checks import needs_extra
+from keras_vit.checks import check_choice, needs_extra
 from keras_vit.data.dataset import check_pixels
 from keras_vit.exports.formats import check_beside, save_openvino
 from keras_vit.preprocessing import Preprocessing
@@ -23,14 +24,16 @@ ONNX_OPTIONS = {"MatMulConstBOnly": True, "OpTypesToExcludeOutputQuantization": 
 
 
 def quantize(
-    path: str | os.PathLike[str], output: str | os.PathLike[str], images: Any
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    images: Any,
+    kernel_bits: int = 7,
 ) -> pathlib.Path:
     """Writes an exported model with kernels and their inputs in int8.
 
     The calibration images, some hundred of those to train on, fix the ranges of the inputs
     ("static"). Kernels have a scale for each output channel. ONNX files have unsigned 8-bit inputs
-    and signed kernels (QDQ format), which processors with VNNI (Intel since 2019, AMD since Zen 4)
-    multiply exactly; older ones may saturate. OpenVINO's are Transformers, without SmoothQuant.
+    and signed kernels (QDQ format). OpenVINO's are Transformers, without SmoothQuant.
 
     Args:
         path: a float32 model of one input: `.onnx`, or `.xml` (OpenVINO) with its `.bin` beside it.
@@ -38,13 +41,19 @@ def quantize(
             not at all, with the metadata of the old one.
         images: the calibration images, prepared as the file takes them: an array of shape
             (images, height, width, channels), or an iterable of single images.
+        kernel_bits: of the 8 bits of an ONNX kernel, those that are used. Processors without VNNI
+            (Intel before 2019, AMD before Zen 4) add two products in 16 bits, which is too few for
+            kernels of 8: the outputs are then others, without an error. 7 are exact everywhere.
 
     Raises:
-        ValueError: another suffix, a file that is no such model or quantised, or images of others.
+        ValueError: other bits or another suffix, a file that is no such model or quantised, or
+            images of others.
         FileNotFoundError, ImportError: there is no such file, or folder for the output, or package.
     """
     path, output = pathlib.Path(path), pathlib.Path(output)
-    write = {".onnx": _quantize_onnx, ".xml": _quantize_openvino}.get(path.suffix)
+    check_choice("kernel_bits", kernel_bits, (7, 8))
+    write_onnx = functools.partial(_quantize_onnx, reduce_range=kernel_bits == 7)
+    write = {".onnx": write_onnx, ".xml": _quantize_openvino}.get(path.suffix)
     if write is None or output.suffix != path.suffix:
         raise ValueError(
             "path and output must both end in .onnx or both in .xml (OpenVINO). Received: "
@@ -62,7 +71,7 @@ def quantize(
     return output
 
 
-def _quantize_onnx(path, output, images):
+def _quantize_onnx(path, output, images, reduce_range):
     onnx, tools = _package("onnx"), _package("onnxruntime.quantization")
     try:
         model = onnx.load(path)
@@ -89,6 +98,7 @@ def _quantize_onnx(path, output, images):
             reader,
             op_types_to_quantize=ONNX_OPERATORS,
             per_channel=True,
+            reduce_range=reduce_range,
             activation_type=tools.QuantType.QUInt8,
             extra_options=ONNX_OPTIONS,
         )

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_vit.layers import kernels
 from keras_vit.layers.layer import FloatInputs
 from keras_vit.workarounds import policy_at
 
@@ -11,7 +12,7 @@ _GIVEN_POLICY = keras.layers.EinsumDense.dtype_policy.fget
 
 @keras.saving.register_keras_serializable("keras_vit")
 class AdaptableDense(FloatInputs, keras.layers.EinsumDense):
-    """`EinsumDense` of floats and integers whose subclasses take LoRA and quantisation.
+    """`EinsumDense` of floats and integers; `Linear`, which computes, takes LoRA and quantisation.
 
     Keras 3.15 lacks parts of both, for its own class too; a comment says which.
     """
@@ -20,6 +21,14 @@ class AdaptableDense(FloatInputs, keras.layers.EinsumDense):
     def dtype_policy(self):
         # `super().dtype_policy` breaks PyTorch's compiler.
         return policy_at(_GIVEN_POLICY(self), self.path)
+
+    def add_weight(self, shape=None, initializer=None, *args, **kwargs):
+        # `EinsumDense.build` calls this for the kernel and the bias. Under mixed precision Keras
+        # would cast the kernel at every use, which `kernels.linear` does already.
+        if kwargs.get("name") == "kernel":
+            kwargs.setdefault("autocast", False)
+        initializer = kernels.initial(initializer)  # the same values, compiled faster
+        return super().add_weight(shape, initializer, *args, **kwargs)
 
     def quantize(self, mode=None, type_check=True, config=None):
         # Keras skips subclasses, as they might compute something else: these do not.

@@ -13,7 +13,7 @@ class Linear(AdaptableDense):
     The kernel keeps the axes of the equation (heads, for one), as checkpoints and sharding rules
     need them; the product folds batch and tokens into rows and the kernel into a matrix, because
     the gradient of a product with more axes is slow on some backends. LoRA, quantisation
-    and inputs of integers are in `AdaptableDense`.
+    and inputs of integers are in `AdaptableDense`, which also makes the weights.
 
     Args:
         equation: such as `"btd,dhk->bthk"`; the axes that it sums over are the last of the input
@@ -34,14 +34,6 @@ class Linear(AdaptableDense):
         layer = cls(equation, output_shape, bias_axes=axes if use_bias else None, **kwargs)
         layer.build(input_shape)
         return layer
-
-    def add_weight(self, shape=None, initializer=None, *args, **kwargs):
-        # `EinsumDense.build` calls this for the kernel and the bias. Under mixed precision Keras
-        # would cast the kernel at every use, which `kernels.linear` does already.
-        if kwargs.get("name") == "kernel":
-            kwargs.setdefault("autocast", False)
-        initializer = kernels.initial(initializer)  # the same values, compiled faster
-        return super().add_weight(shape, initializer, *args, **kwargs)
 
     def call(self, inputs, training=None):
         # `kernels.linear` may fuse the activation with the product.
