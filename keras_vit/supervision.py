@@ -13,7 +13,7 @@ def check_outputs(model, data):
     """Raises a ValueError where a model has not as many outputs as its loss needs for the data."""
 
     def check(problem, num_classes, loss, outputs):
-        if problem not in ("single_label", "multi_label") or not outputs:
+        if problem not in ("single_label", "multi_label") or not (outputs and num_classes):
             return
         if reading_of_loss(loss)[0] not in ("softmax", "sigmoid"):
             return
@@ -31,7 +31,7 @@ def check_outputs(model, data):
     if heads := heads_of(model):
         loss = {name: head.loss for name, head in heads.items()}
         outputs = {name: head.output_shape[-1] for name, head in heads.items()}
-    map_heads(check, problem, data.num_classes, loss, outputs)
+    map_heads(check, problem, getattr(data, "num_classes", None), loss, outputs)
 
 
 def check_class_weight(model, class_weight):

@@ -111,7 +111,7 @@ def exported(folder, name, model, calibration):
             keras_vit.export(model, path)
     for kind, path in (("onnx", onnx), ("openvino", xml)):
         if not (int8 := path.with_stem(f"{name}_int8")).exists():
-            quantize(path, int8, calibration)
+            quantize(path, int8, calibration, kernel_bits=8)  # for a processor with VNNI
         for precision, each in (("float32", path), ("int8", int8)):
             yield kind, precision, [each] if kind == "onnx" else [each, each.with_suffix(".bin")]
 

@@ -38,6 +38,22 @@ def test_outputs_and_weights_of_other_classes_are_refused():
 
 
 @pytest.mark.any_backend
+def test_data_of_the_user_s_own_may_know_its_problem_alone():
+    class Data(keras.utils.PyDataset):
+        problem = "single_label"
+
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, step):
+            return images((4, 16, 16, 3)), np.array([0, 1, 2, 0])
+
+    model = tiny_vit()
+    model.compile("sgd", training.SoftmaxLoss())
+    assert "loss" in model.fit(Data(), verbose=0).history
+
+
+@pytest.mark.any_backend
 def test_values_and_images_that_are_no_numbers_are_told_of():
     x, y, model = images((4, 16, 16, 3)), np.array([1.0, 2.0, 3.0, np.inf]), tiny_vit(num_classes=1)
     model.compile("sgd", "mse")

@@ -41,9 +41,10 @@ def quantize(
             not at all, with the metadata of the old one.
         images: the calibration images, prepared as the file takes them: an array of shape
             (images, height, width, channels), or an iterable of single images.
-        kernel_bits: of the 8 bits of an ONNX kernel, those that are used. Processors without VNNI
-            (Intel before 2019, AMD before Zen 4) add two products in 16 bits, which is too few for
-            kernels of 8: the outputs are then others, without an error. 7 are exact everywhere.
+        kernel_bits: of the 8 bits of an ONNX kernel, those that are used. x86 processors without
+            VNNI (`avx512_vnni` or `avx_vnni` in /proc/cpuinfo) add two products in 16 bits, which
+            is too few for kernels of 8: the outputs are then others, without an error. 7 are exact
+            everywhere.
 
     Raises:
         ValueError: other bits or another suffix, a file that is no such model or quantised, or
