@@ -39,6 +39,11 @@ def has_global_hooks():
     return torch.nn.modules.module._has_any_global_hook()
 
 
+def has_dtype(x, name):
+    """Whether something is a tensor of the type of this name."""
+    return getattr(x, "dtype", None) is getattr(torch, name)
+
+
 def layer_norm(x, gamma, beta, epsilon):
     """The LayerNorm of `kernels.layer_norm`; on a CPU PyTorch reads bfloat16 as it is."""
     wide = x if x.device.type == "cpu" else x.to(gamma.dtype)

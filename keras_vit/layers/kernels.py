@@ -105,7 +105,8 @@ def layer_norm(x, gamma, beta, epsilon):
 
     Computed in float32 at least, and returned in the type of `x`.
     """
-    gamma, beta = (ops.convert_to_tensor(v, at_least_float32(x.dtype)) for v in (gamma, beta))
+    precise = at_least_float32(x.dtype)
+    gamma, beta = ops.convert_to_tensor(gamma, precise), ops.convert_to_tensor(beta, precise)
     if not is_float64(x):
         if own := fast("layer_norm"):
             return own(x, gamma, beta, epsilon)
@@ -276,5 +277,4 @@ def is_float64(x):
 
 def at_least_float32(dtype):
     """`dtype`, or float32 where it is shorter."""
-    dtype = keras.backend.standardize_dtype(dtype)
-    return "float64" if dtype == "float64" else keras.backend.result_type(dtype, "float32")
+    return "float64" if keras.backend.standardize_dtype(dtype) == "float64" else "float32"

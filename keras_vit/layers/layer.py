@@ -15,10 +15,19 @@ class _Called(threading.local):
         self.policy = None
 
 
-# On PyTorch, the dtype policy of the layer that runs now. Its parts run without the `__call__` of
-# Keras, which takes 50 microseconds for each, a fifth of an inference of one image. Other backends
-# run it once, when they trace a program.
+# On PyTorch, the dtype policy of the model or layer that runs now. Its parts run without the
+# `__call__` of Keras, which takes 50 to 200 microseconds for each, a fourth of an inference of one
+# image. Other backends run it once, when they trace a program.
 CALLED = _Called()
+
+
+def run_within(policy, function, *args, **kwargs):
+    """What a function returns that calls the parts of a model or layer of a dtype policy."""
+    outer, CALLED.policy = CALLED.policy, policy if kernels.BACKEND == "torch" else None
+    try:
+        return function(*args, **kwargs)
+    finally:
+        CALLED.policy = outer
 
 
 class FloatInputs:
@@ -31,23 +40,22 @@ class FloatInputs:
     integers = ()  # arguments of `call` that count or index something, and become int32
 
     def __call__(self, *args, **kwargs):
-        outer = CALLED.policy
-        if outer is not None and self.adds_nothing(outer):
+        if CALLED.policy is not None and self.adds_nothing(args, kwargs):
             return self.call(*args, **kwargs)
         args, kwargs = self.taken(args, kwargs)
-        CALLED.policy = self.dtype_policy if kernels.BACKEND == "torch" else None
-        try:
-            return super().__call__(*args, **kwargs)
-        finally:
-            CALLED.policy = outer
+        return run_within(self.dtype_policy, super().__call__, *args, **kwargs)
 
-    def adds_nothing(self, outer):
-        """Whether Keras's `__call__` does no more than `call` within a layer of the policy `outer`.
+    def adds_nothing(self, args, kwargs):
+        """Whether Keras's `__call__` does no more than `call` within what runs now.
 
-        `__call__` builds, casts, and serves hooks, regularizers and quantized kernels.
+        `__call__` builds, casts, leaves out `training` where `call` does not take it, and serves
+        hooks, regularizers and quantized kernels.
         """
-        plain = not (self.activity_regularizer or self.quantization_mode or has_hooks(self))
-        return plain and self.built and self.dtype_policy is outer
+        outer, names = CALLED.policy, self.call_signature_parameters
+        is_plain = not (self.activity_regularizer or self.quantization_mode or has_hooks(self))
+        is_cast = args and kernels.OWN.has_dtype(args[0], outer.compute_dtype)
+        takes_all = "training" not in kwargs or "training" in names
+        return is_plain and is_cast and takes_all and self.built and self.dtype_policy is outer
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
         args, kwargs = self.taken(args, kwargs)

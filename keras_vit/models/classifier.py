@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_vit.layers import kernels
 from keras_vit.layers.changed_layers import apply_changes, changes_of
-from keras_vit.layers.layer import Layer
+from keras_vit.layers.layer import Layer, run_within
 from keras_vit.models.compiled_loss import record_loss, warn_of_last_loss
 from keras_vit.models.record import SETTINGS, came_with_weights, recorded
 from keras_vit.models.trainer import Trainer
@@ -45,7 +45,8 @@ class Classifier(Trainer, keras.Model):
 
     def call(self, inputs, training=None, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.check_images(inputs))
-        return super().call(inputs, training=training, mask=mask)
+        call = super().call
+        return run_within(self.dtype_policy, call, inputs, training=training, mask=mask)
 
     def compile(self, *args, **kwargs):
         last = getattr(self, "loss", None)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from keras_vit.layers import RotaryPosition, kernels
+from keras_vit.layers.layer import FloatInputs
 from tests.layers.test_fast_paths import CASES, SMOOTH, either_library, normal
-from tests.support import BACKEND, assert_close, tiny_vit, to_numpy
+from tests.support import BACKEND, assert_close, randomize, tiny_vit, to_numpy
 
 if BACKEND != "torch":
     pytest.skip("of PyTorch's own functions", allow_module_level=True)
@@ -195,19 +196,48 @@ HOOKS = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backwar
 
 @pytest.mark.parametrize("is_global", [False, True])
 @pytest.mark.parametrize("hook", HOOKS)
-def test_hooks_on_the_parts_of_a_block_are_called(hook, is_global):
+def test_hooks_on_the_parts_of_a_model_are_called(hook, is_global):
     """Which skip Keras's call otherwise; also those of all modules, as counters register them."""
-    block = tiny_vit(depth=1).get_layer("block_0")
-    x, seen = torch.ones(1, 5, block.mlp.dense_2.kernel.shape[1], requires_grad=True), []
-    register = getattr(block.mlp, f"register_{hook}")
-    if is_global:
-        register = getattr(torch.nn.modules.module, f"register_module_{hook}")
-    handle = register(lambda module, *_: seen.append(module.name))
-    try:
-        block(x).sum().backward()
-    finally:
-        handle.remove()
-    assert "mlp" in seen
-    seen.clear()
-    block(x).sum().backward()
-    assert not seen
+    model = tiny_vit(depth=1)
+    block, seen = model.get_layer("block_0"), []
+    x = torch.ones(1, *model.input_shape[1:], requires_grad=True)
+    for part in (block, block.mlp):
+        register = getattr(part, f"register_{hook}")
+        if is_global:
+            register = getattr(torch.nn.modules.module, f"register_module_{hook}")
+        handle = register(lambda module, *_: seen.append(module.name))
+        try:
+            model(x).sum().backward()
+        finally:
+            handle.remove()
+        assert part.name in seen
+        seen.clear()
+        model(x).sum().backward()
+        assert not seen
+
+
+@pytest.mark.parametrize("images", ["uint8", "float32", "float64"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
+def test_a_model_equals_its_layers_called_by_keras(policy, images, monkeypatch):
+    """Where Keras's call would cast, as images of uint8 or float32 in bfloat16, it is not left."""
+    model = randomize(tiny_vit(depth=2, dropout=0.1, dtype=policy))
+    x = np.random.default_rng(0).uniform(-1, 3, (2, *model.input_shape[1:])).astype(images)
+    called, call = [], keras.layers.Layer.__call__
+
+    def counted(layer, *args, **kwargs):
+        called.append(layer.name)
+        return call(layer, *args, **kwargs)
+
+    def results():
+        called.clear()
+        keras.utils.set_random_seed(0)
+        return to_numpy(model(x)), to_numpy(model(x, training=True))
+
+    monkeypatch.setattr(keras.layers.Layer, "__call__", counted)
+    skipped = results()
+    assert not {"block_0", "block_1", "mlp"} & set(called)
+    monkeypatch.setattr(FloatInputs, "adds_nothing", lambda *_: False)
+    through_keras = results()
+    assert {"block_0", "block_1", "mlp"} <= set(called)
+    for one, other in zip(skipped, through_keras):
+        np.testing.assert_array_equal(one, other)
