@@ -44,6 +44,19 @@ def output_place(path, folder=False):
 
 
 @contextlib.contextmanager
+def naming_full_disk(path):
+    """Has the error of a full disk, which names no file, say which it was and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or error.filename:
+            raise
+        free = shutil.disk_usage(path.parent).free
+        reason = f"{os.strerror(error.errno)}, {free} bytes are free; make room and try again"
+        raise OSError(error.errno, reason, os.fspath(path)) from error
+
+
+@contextlib.contextmanager
 def replacing(path):
     """A file opened for writing, which takes the place of `path` when all went well."""
     with replacing_files(output_place(path)) as draft, open(draft, "wb") as stream:
@@ -145,7 +158,8 @@ def _drafts(folder, name):
             f"in {str(folder)!r}, in {left}. Delete these folders if none is running.",
             stacklevel=2,
         )
-    with tempfile.TemporaryDirectory(dir=folder, prefix=prefix) as outer:
+    temporary = tempfile.TemporaryDirectory(dir=folder, prefix=prefix)
+    with naming_full_disk(folder / name), temporary as outer:
         drafts = pathlib.Path(outer) / (folder.name or "files")
         drafts.mkdir()
         yield drafts

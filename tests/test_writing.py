@@ -1,8 +1,10 @@
 """Output files: whole or not at all, together or not at all, through links, and never a device."""
 
 import contextlib
+import errno
 import os
 import pathlib
+import re
 import socket
 import stat
 import subprocess
@@ -167,6 +169,23 @@ def test_what_fails_leaves_what_was_there(tmp_path, write):
     with pytest.raises((OSError, TypeError)):
         write(path, None if write not in (write_file, write_figure) else Unwritable("new"))
     assert text_of(path) == "old" and folder_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_full_disk_is_named(tmp_path, write, monkeypatch):
+    """What the system says of one has neither the file nor what to do."""
+
+    def full(number):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "a.png"
+    write(path, "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError) as error:
+        write(path)
+    assert error.value.errno == errno.ENOSPC and error.value.filename == str(path)
+    assert re.search(r"No space left on device, \d+ bytes are free; make room", str(error.value))
+    assert text_of(path) == "old"
 
 
 @pytest.mark.parametrize("write", [write_files, write_one_of_files, write_folder])

@@ -189,13 +189,12 @@ class Checkpoints:
                         np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
                 archive.writestr(RECORD, text)
         except OSError as error:
-            others = [f"{old} is untouched" for old in self.paths()] or ["there is none before it"]
-            free = shutil.disk_usage(self.folder).free
-            raise CheckpointError(
-                error.errno,
-                f"The checkpoint {path} could not be written: {error}. {free} bytes are free; "
-                f"{others[-1]}. Make room and run the same command again: it continues from there.",
-            ) from error
+            state, then = "There is none before it", "begins anew"
+            if before := self.paths():
+                state, then = f"{before[-1]} is untouched", "continues from there"
+            reason = f"The checkpoint {path} could not be written: {error.strerror or error}. "
+            reason += f"{state}; run the same command again: it {then}."
+            raise CheckpointError(error.errno, reason) from error
         paths = self.paths()
         good = [old for old in paths if old == path or old not in self._damaged]
         for old in set(paths).difference(good[-self.keep :]):

@@ -9,7 +9,7 @@ import time
 import keras
 
 from keras_vit.training.checkpoint import inner_optimizer, sync, value_of
-from keras_vit.writing import save_figure, write_text
+from keras_vit.writing import naming_full_disk, save_figure, write_text
 
 
 class RunLog(keras.callbacks.Callback):
@@ -89,7 +89,7 @@ class RunLog(keras.callbacks.Callback):
         """Adds a record with this name to the file."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         if self.writes:
-            with self.file.open("ab") as file:
+            with naming_full_disk(self.file), self.file.open("ab") as file:
                 file.write(json.dumps({"kind": name, "time": now, **values}).encode() + b"\n")
                 self.length = file.tell()
 
