@@ -39,9 +39,10 @@ def has_global_hooks():
     return torch.nn.modules.module._has_any_global_hook()
 
 
-def has_dtype(x, name):
-    """Whether something is a tensor of the type of this name."""
-    return getattr(x, "dtype", None) is getattr(torch, name)
+def are_cast(arguments, name):
+    """Whether the arguments of a call are tensors of the type of this name, booleans or `None`."""
+    dtype, others = getattr(torch, name), (bool, type(None))
+    return all(isinstance(x, others) or getattr(x, "dtype", None) is dtype for x in arguments)
 
 
 def layer_norm(x, gamma, beta, epsilon):

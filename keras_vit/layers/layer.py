@@ -53,7 +53,7 @@ class FloatInputs:
         """
         outer, names = CALLED.policy, self.call_signature_parameters
         is_plain = not (self.activity_regularizer or self.quantization_mode or has_hooks(self))
-        is_cast = args and kernels.OWN.has_dtype(args[0], outer.compute_dtype)
+        is_cast = kernels.OWN.are_cast((*args, *kwargs.values()), outer.compute_dtype)
         takes_all = "training" not in kwargs or "training" in names
         return is_plain and is_cast and takes_all and self.built and self.dtype_policy is outer
 

@@ -131,8 +131,8 @@ class GroupNorm(Layer):
                 f"{input_shape[-1]} channels; choose a width factor that is a multiple of 0.5."
             )
         initial, channels = keras.initializers.Constant(self.initial_gamma), input_shape[-1:]
-        self.gamma = self.add_weight(channels, initial, name="gamma")
-        self.beta = self.add_weight(channels, "zeros", name="beta")
+        self.gamma = self.add_weight(channels, initial, name="gamma", autocast=False)
+        self.beta = self.add_weight(channels, "zeros", name="beta", autocast=False)
 
     def call(self, x):
         x = ops.cast(x, kernels.at_least_float32(self.compute_dtype))

@@ -7,10 +7,12 @@ import keras
 import numpy as np
 import pytest
 
+from keras_vit import BiT, VisionTransformer
 from keras_vit.layers import RotaryPosition, kernels
 from keras_vit.layers.layer import FloatInputs
 from tests.layers.test_fast_paths import CASES, SMOOTH, either_library, normal
 from tests.support import BACKEND, assert_close, randomize, tiny_vit, to_numpy
+from tests.test_one_path import MODELS, SIZE
 
 if BACKEND != "torch":
     pytest.skip("of PyTorch's own functions", allow_module_level=True)
@@ -216,12 +218,8 @@ def test_hooks_on_the_parts_of_a_model_are_called(hook, is_global):
         assert not seen
 
 
-@pytest.mark.parametrize("images", ["uint8", "float32", "float64"])
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
-def test_a_model_equals_its_layers_called_by_keras(policy, images, monkeypatch):
-    """Where Keras's call would cast, as images of uint8 or float32 in bfloat16, it is not left."""
-    model = randomize(tiny_vit(depth=2, dropout=0.1, dtype=policy))
-    x = np.random.default_rng(0).uniform(-1, 3, (2, *model.input_shape[1:])).astype(images)
+def each_way(model, x, monkeypatch):
+    """What a model gives as it is and with every layer called by Keras, and the layers called."""
     called, call = [], keras.layers.Layer.__call__
 
     def counted(layer, *args, **kwargs):
@@ -230,14 +228,37 @@ def test_a_model_equals_its_layers_called_by_keras(policy, images, monkeypatch):
 
     def results():
         called.clear()
-        keras.utils.set_random_seed(0)
-        return to_numpy(model(x)), to_numpy(model(x, training=True))
+        torch.manual_seed(0)
+        for layer in model._flatten_layers():
+            for variable in layer.non_trainable_variables:
+                if "seed_generator_state" in variable.path:
+                    variable.assign(keras.ops.zeros_like(variable))
+        return [to_numpy(model(x)), to_numpy(model(x, training=True))], {*called}
 
-    monkeypatch.setattr(keras.layers.Layer, "__call__", counted)
-    skipped = results()
-    assert not {"block_0", "block_1", "mlp"} & set(called)
-    monkeypatch.setattr(FloatInputs, "adds_nothing", lambda *_: False)
-    through_keras = results()
-    assert {"block_0", "block_1", "mlp"} <= set(called)
-    for one, other in zip(skipped, through_keras):
-        np.testing.assert_array_equal(one, other)
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.layers.Layer, "__call__", counted)
+        yield results()
+        patch.setattr(FloatInputs, "adds_nothing", lambda *_: False)
+        yield results()
+
+
+@pytest.mark.parametrize("images", ["uint8", "float32", "float64"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16", "float64"])
+def test_blocks_skip_the_call_of_keras_and_images_are_cast(policy, images, monkeypatch):
+    model = randomize(tiny_vit(depth=2, dropout=0.1, dtype=policy))
+    x = np.random.default_rng(0).uniform(-1, 3, (2, *model.input_shape[1:])).astype(images)
+    (skipped, few), (through_keras, all_layers) = each_way(model, x, monkeypatch)
+    assert {"block_0", "block_1", "mlp"} <= all_layers - few
+    np.testing.assert_array_equal(skipped, through_keras)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_equals_its_layers_called_by_keras(name, policy, monkeypatch):
+    """Also where Keras's call casts what a block gets beside tokens, such as rotations."""
+    options = {"dtype": policy, **MODELS[name], "num_classes": 3}
+    options.pop("freeze", None)
+    model = randomize((BiT if "blocks" in options else VisionTransformer)(**options))
+    x = normal(2, SIZE, SIZE, 3)
+    (skipped, _), (through_keras, _) = each_way(model, x, monkeypatch)
+    np.testing.assert_array_equal(skipped, through_keras)
