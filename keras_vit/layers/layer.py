@@ -16,8 +16,8 @@ class _Called(threading.local):
 
 
 # On PyTorch, the dtype policy of the model or layer that runs now. Its parts run without the
-# `__call__` of Keras, which takes 50 to 200 microseconds for each, a fourth of an inference of one
-# image. Other backends run it once, when they trace a program.
+# `__call__` of Keras, which takes 50 to 200 microseconds for each, up to a fifth of an inference of
+# one image. Other backends run it once, when they trace a program.
 CALLED = _Called()
 
 
