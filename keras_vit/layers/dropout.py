@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 
 import keras
+from keras import ops
 
 from keras_vit import checks
 from keras_vit.layers.layer import Identity, Layer
@@ -23,6 +24,9 @@ class SeedGenerator(keras.random.SeedGenerator):
 @contextlib.contextmanager
 def drawn_seeds(generators, seeds):
     """Within it, each of the generators gives the seed that was drawn from it beforehand."""
+    if not generators:  # PyTorch's compiler cannot read a `ContextVar`
+        yield
+        return
     token = _DRAWN_SEEDS.set(dict(zip(map(id, generators), seeds, strict=True)))
     try:
         yield
@@ -40,8 +44,6 @@ class Dropout(Layer):
     Shapes: any -> the same.
     """
 
-    noise_shape = None
-
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.rate, self.seed = checks.rate(rate, "rate"), seed
@@ -57,7 +59,10 @@ class Dropout(Layer):
     def call(self, inputs, training=False):
         if not training or self.rate == 0:
             return inputs
-        return keras.random.dropout(inputs, self.rate, self.noise_shape, self.seed_generator)
+        return self.drop(inputs)
+
+    def drop(self, inputs):
+        return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
 
 
 @keras.saving.register_keras_serializable("keras_vit")
@@ -67,4 +72,9 @@ class StochasticDepth(Dropout):
     Shapes: (batch, tokens, width) -> the same. It has the arguments of `Dropout`.
     """
 
-    noise_shape = (None, 1, 1)
+    def drop(self, inputs):
+        # Keras's dropout with `noise_shape` ends what PyTorch compiles.
+        is_kept = keras.random.dropout(
+            ops.ones_like(inputs[:, :1, :1]), self.rate, seed=self.seed_generator
+        )
+        return ops.where(is_kept > 0, inputs / (1 - self.rate), 0)

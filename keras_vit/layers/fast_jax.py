@@ -73,8 +73,10 @@ def _sums(dtype):
     return "float32" if dtype.name in cpu.MULTIPLIED else None
 
 
-def attention(query, key, value):
-    """softmax(q kᵀ / √D_h) v for shapes (batch, tokens, heads, head width)."""
+def attention(query, key, value, bias):
+    """The attention of `kernels.attention` without a bias; `None` with one."""
+    if bias is not None:
+        return None
     query = query * query.shape[-1] ** -0.5
     if _are_many(query.shape[1], key.shape[1]):
         # The scores of all heads would lie in no cache; a gradient computes each head's again.

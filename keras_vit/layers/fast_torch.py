@@ -51,14 +51,15 @@ def layer_norm(x, gamma, beta, epsilon):
     return F.layer_norm(wide, gamma.shape, gamma, beta, epsilon).to(x.dtype)
 
 
-def attention(query, key, value):
+def attention(query, key, value, bias):
     """The attention of `kernels.attention`; that of `keras.ops` breaks compiled graphs."""
     if takes_float32(query):
-        return attention(query.float(), key.float(), value.float()).to(query.dtype)
-    if takes_products(query, key):
+        return attention(query.float(), key.float(), value.float(), bias).to(query.dtype)
+    if bias is None and takes_products(query, key):
         return attention_by_products(query, key, value)
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    return F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+    bias = None if bias is None else bias.to(query.dtype).contiguous()
+    return F.scaled_dot_product_attention(query, key, value, bias).transpose(1, 2)
 
 
 def takes_products(query, key):

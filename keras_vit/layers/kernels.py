@@ -202,14 +202,13 @@ def attention(query, key, value, bias=None):
     if is_float64(query) or BACKEND == "tensorflow":  # for which no kernel is fused
         return weighted_sum(attention_weights(query, key, bias), value)
     flash = keras.config.is_flash_attention_enabled()  # True, False, or None: where it can
-    if bias is None and not flash and (own := fast("attention")):
-        return own(query, key, value)
     while bias is not None and len(bias.shape) < 4:
         bias = bias[None]  # the fused kernels want all axes
-    if flash is not False and (own := fast("attention_on_gpu")):
-        own = own(query, key, value, bias)
-        if own is not None:
-            return own
+    for name, is_wanted in (("attention", not flash), ("attention_on_gpu", flash is not False)):
+        own = fast(name) if is_wanted else None
+        y = own(query, key, value, bias) if own else None
+        if y is not None:
+            return y
     return ops.dot_product_attention(query, key, value, bias=bias, flash_attention=flash)
 
 

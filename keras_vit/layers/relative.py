@@ -80,8 +80,12 @@ def distance_bias(query, table):
     by_distance = ops.einsum("bthd,rd->bhtr", query * query.shape[-1] ** -0.5, table)
     # Query t needs the distances from tokens - 1 - t on. Padding each row by one and reading the
     # rows again one value shorter moves row t by t: no gather, no index.
-    x = ops.pad(by_distance, ((0, 0), (0, 0), (0, 0), (0, 1)))
-    x = ops.reshape(x, (-1, heads, 2 * tokens * tokens))
-    x = ops.pad(x, ((0, 0), (0, 0), (0, tokens - 1)))
+    x = _padded(by_distance, 1)
+    x = _padded(ops.reshape(x, (-1, heads, 2 * tokens * tokens)), tokens - 1)
     x = ops.reshape(x, (-1, heads, tokens + 1, 2 * tokens - 1))
     return x[:, :, :tokens, tokens - 1 :]
+
+
+def _padded(x, size):
+    """`size` zeros after each row; `ops.pad`, an object at each call, is compiled at each call."""
+    return ops.concatenate([x, ops.zeros_like(x[..., :size])], axis=-1)

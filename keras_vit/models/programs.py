@@ -37,24 +37,26 @@ def _with_programs(blocks, function):
     """A function that runs blocks by one program, which PyTorch compiles in its first call."""
     import torch
 
-    # Of any number of images, so that the last batch of an epoch is not compiled once more. On a
-    # GPU a program of one number is faster; where a second number comes PyTorch makes another.
-    on_cpu = blocks[0].weights[0].value.device.type == "cpu"
-    options = {"dynamic": True if on_cpu else None}
-    if "recompile_limit" in inspect.signature(torch.compile).parameters:  # PyTorch 2.12 or later
-        options["recompile_limit"] = MOST_PROGRAMS
-    program = torch.compile(_call, **options)
+    is_recent = "recompile_limit" in inspect.signature(torch.compile).parameters  # 2.12 or later
+    compiled = torch.compile(_call, **({"recompile_limit": MOST_PROGRAMS} if is_recent else {}))
+
+    def program(block, x, *args, **kwargs):
+        # Of any number of images, so that the last batch of an epoch is not compiled once more. On
+        # a GPU a program of one number is faster; where a second comes PyTorch makes another.
+        if x.device.type == "cpu":
+            torch._dynamo.maybe_mark_dynamic(x, 0)
+        return compiled(block, x, *args, **kwargs)
 
     @functools.wraps(function)
     def run(*arguments):
         # A program does not look for hooks, which users may have added to a block meanwhile.
-        compiled = [x for x in blocks if not any(map(has_hooks, x._flatten_layers()))]
+        plain = [x for x in blocks if not any(map(has_hooks, x._flatten_layers()))]
         try:
-            for block in compiled:
+            for block in plain:
                 block.call = functools.partial(program, block)
             return function(*arguments)
         finally:
-            for block in compiled:
+            for block in plain:
                 del block.call
 
     return run

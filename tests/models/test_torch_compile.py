@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_close, images, refuses, tiny_vit, to_numpy
+from tests.test_one_path import MODELS
 
 if keras.backend.backend() != "torch":
     pytest.skip("PyTorch's compiler", allow_module_level=True)
@@ -91,6 +92,8 @@ OTHERS = [
     {"dtype": "mixed_bfloat16"},
     {"rotary": "dinov3", "position": "none", "mlp": "swiglu", "layer_scale": 0.1, "width": 16},
     {"dropout": 0.1, "pool": "mean"},
+    {"position": "relative"},
+    {"remat": True},
 ]
 
 
@@ -109,6 +112,29 @@ def test_one_program_serves_all_blocks_of_a_model(options, without_code):
     assert model.jit_compile
     if "dropout" not in options:  # of which the two draw other masks
         np.testing.assert_allclose(*losses, rtol=1e-2)
+
+
+WITH_BLOCKS = [name for name in MODELS if name not in ("bit", "frozen")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("dropout", "merging") else pytest.mark.slow)
+        for name in WITH_BLOCKS
+    ],
+)
+def test_a_block_is_one_program_that_is_compiled_once(name, without_code):
+    """Whatever it is made of, for a smaller batch at the end and in later epochs too."""
+    model = compiled(tiny_vit(**MODELS[name], num_classes=3))
+    x, y = images((5, 16, 16, 3)), np.arange(5) % 3
+    seen = []
+    for _ in range(2):
+        model.fit(x, y, batch_size=3, verbose=0)
+        model.predict(x, batch_size=3, verbose=0)
+        seen.append(counters["stats"]["unique_graphs"])
+    assert not counters["graph_break"]
+    assert seen[0] == seen[1] > 0
 
 
 def test_outside_of_steps_nothing_is_compiled(without_code):

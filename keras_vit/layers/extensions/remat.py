@@ -18,17 +18,26 @@ class Remat:
         call = super().call
         if not training:
             return call(x, **positions)
-        layers = [each for each in self._flatten_layers() if getattr(each, "rate", 0)]
-        generators = [layer.seed_generator for layer in layers]
-
         # The second run must drop what the first one dropped. Drawing seeds inside would change
         # the masks on TensorFlow and leak a tracer on JAX, so they are drawn outside.
+        generators = _generators(self)
+
         def block(seeds, x, *tensors):
             with drawn_seeds(generators, seeds):
                 return call(x, **dict(zip(positions, tensors)), training=True)
 
         seeds = [generator.next() for generator in generators]
         return kernels.remat(block)(seeds, x, *positions.values())
+
+
+def _generators(layer):
+    """The seed generators of all dropouts in a layer that use theirs.
+
+    Without a seed PyTorch draws from its own state, which it restores before the second run.
+    """
+    is_unused = kernels.BACKEND == "torch" and getattr(layer, "seed", None) is None
+    own = [layer.seed_generator] if getattr(layer, "rate", 0) and not is_unused else []
+    return own + [each for part in layer._layers for each in _generators(part)]
 
 
 def with_remat(block):

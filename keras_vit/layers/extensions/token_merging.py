@@ -1,7 +1,6 @@
 """Token merging, ToMe: blocks that join the tokens that are most alike (Bolya et al., 2023)."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.layers import kernels
@@ -24,27 +23,22 @@ def merge(x, size, keys, count, protected):
     count = mergeable(tokens, count, protected)
     if count == 0:
         return x, ops.cast(size, "int32")
-    half, first_even, first_odd = tokens // 2, (protected + 1) // 2, protected // 2
     keys = ops.sum(ops.cast(keys, kernels.at_least_float32(keys.dtype)), axis=2)
     keys = keys / ops.sqrt(ops.sum(keys * keys, axis=-1, keepdims=True))
-    scores = ops.einsum("bsd,btd->bst", keys[:, ::2], keys[:, 1::2])
-    if protected:
-        even, odd = ops.arange(tokens - half)[:, None], ops.arange(half)
-        barred = ops.logical_or(even < first_even, odd < first_odd)
-        scores = ops.where(barred, ops.cast(-np.inf, scores.dtype), scores)
-    order = ops.argsort(-ops.max(scores, axis=-1), axis=-1)
+    even = slice(2 * ((protected + 1) // 2), None, 2)  # the places that are not protected
+    odd = slice(2 * (protected // 2) + 1, None, 2)
+    scores = ops.einsum("bsd,btd->bst", keys[:, even], keys[:, odd])
+    order = ops.argsort(-ops.amax(scores, axis=-1), axis=-1)
     source, kept = order[:, :count], order[:, count:]
     kept = ops.sort(kept, axis=-1) if protected else kept
     target = ops.take_along_axis(ops.argmax(scores, axis=-1), ops.cast(source, "int32"), axis=1)
 
     share = ops.cast(size[:, :, None], kernels.at_least_float32(x.dtype))
     sums = ops.concatenate([ops.cast(x, share.dtype) * share, share], axis=-1)
-    even, odd = sums[:, ::2], sums[:, 1::2]
-    into = ops.one_hot(target, half, dtype=share.dtype)
-    odd = odd + ops.einsum("bst,bsd->btd", into, _rows(even, source))
-    even = _rows(even, kept)
-    first = [(odd if i % 2 else even)[:, i // 2 : i // 2 + 1] for i in range(protected)]
-    sums = ops.concatenate([*first, even[:, first_even:], odd[:, first_odd:]], axis=1)
+    into = ops.one_hot(target, scores.shape[2], dtype=share.dtype)
+    joined = ops.einsum("bst,bsd->btd", into, _rows(sums[:, even], source))
+    stay = [sums[:, :protected], _rows(sums[:, even], kept), sums[:, odd] + joined]
+    sums = ops.concatenate(stay, axis=1)
     sums, share = sums[:, :, :width], sums[:, :, width:]
     return ops.cast(sums / share, x.dtype), ops.cast(share[:, :, 0], "int32")
 
@@ -98,8 +92,8 @@ class Merging:
 
     def merge(self, x, size, keys):
         """Fewer tokens and their sizes, by the keys of the attention."""
-        size = ops.ones(ops.shape(x)[:2], "int32") if size is None else ops.cast(size, "int32")
-        return merge(x, size, keys, self.merged, self.protected)
+        size = ops.ones_like(x[:, :, 0]) if size is None else size
+        return merge(x, ops.cast(size, "int32"), keys, self.merged, self.protected)
 
     def compute_output_spec(self, x, size=None, training=False):
         batch, tokens, width = x.shape
