@@ -4,9 +4,11 @@ import contextlib
 import contextvars
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_vit import checks
+from keras_vit.layers import kernels
 from keras_vit.layers.layer import Identity, Layer
 
 # id of a SeedGenerator -> the seed that was drawn from it beforehand
@@ -47,8 +49,8 @@ class Dropout(Layer):
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.rate, self.seed = checks.rate(rate, "rate"), seed
-        self.built = True
-        if self.rate > 0:
+        self.built, self.drops = True, self.rate > 0
+        if self.drops:
             self.seed_generator = SeedGenerator(seed)
 
     @classmethod
@@ -57,7 +59,7 @@ class Dropout(Layer):
         return (cls if checks.rate(rate, "rate") else Identity)(rate, **kwargs)
 
     def call(self, inputs, training=False):
-        if not training or self.rate == 0:
+        if not training or not self.drops:
             return inputs
         return self.drop(inputs)
 
@@ -72,9 +74,16 @@ class StochasticDepth(Dropout):
     Shapes: (batch, tokens, width) -> the same. It has the arguments of `Dropout`.
     """
 
+    @property
+    def rate(self):
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate):
+        # An array, because PyTorch would compile a program for each number.
+        self._rate, self._keep = rate, kernels.Constant(np.array([1.0 - rate]))
+
     def drop(self, inputs):
-        # Keras's dropout with `noise_shape` ends what PyTorch compiles.
-        is_kept = keras.random.dropout(
-            ops.ones_like(inputs[:, :1, :1]), self.rate, seed=self.seed_generator
-        )
-        return ops.where(is_kept > 0, inputs / (1 - self.rate), 0)
+        keep = self._keep.tensor(inputs, kernels.at_least_float32(inputs.dtype))
+        drawn = kernels.uniform((ops.shape(inputs)[0], 1, 1), self.seed_generator, like=inputs)
+        return ops.where(ops.less(drawn, keep), inputs / ops.cast(keep, inputs.dtype), 0)

@@ -87,6 +87,16 @@ def as_tensor(array):
     return keras.ops.convert_to_tensor(array)
 
 
+def uniform(shape, seeds, like):
+    """See `kernels.uniform`; without a seed from PyTorch's state, as Keras's dropout does it.
+
+    Keras makes a generator of PyTorch for each call, which ends a compiled graph.
+    """
+    if seeds.get_config()["seed"] is not None:
+        return keras.random.uniform(shape, 0, 1, "float32", seeds)
+    return torch.rand(shape, device=like.device)
+
+
 class Constant:
     """`kernels.Constant` with one copy for each device and type, instead of one at each call."""
 

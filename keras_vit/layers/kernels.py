@@ -255,6 +255,12 @@ def computed(function, *arguments, like, dtype):
     return Constant(function(*arguments)).tensor(like, dtype)
 
 
+def uniform(shape, seeds, like):
+    """Numbers from 0 to 1 in float32, drawn by a generator of seeds beside the tensor `like`."""
+    own = fast("uniform")
+    return own(shape, seeds, like) if own else keras.random.uniform(shape, 0, 1, "float32", seeds)
+
+
 def remat(function):
     """A function of tensors whose backward pass runs it again, instead of keeping values."""
     own = fast("remat")

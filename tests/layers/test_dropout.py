@@ -56,3 +56,12 @@ def test_a_seed_repeats_the_masks_and_each_call_has_its_own(layer):
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
 def test_rates_outside_the_range(layer, rate):
     refuses(rf"rate.*1.*Received: rate={rate}", layer, rate)
+
+
+@both
+def test_the_rate_can_change(layer):
+    dropout = layer(RATE, seed=3)
+    dropout.rate = 0.9
+    kept = to_numpy(dropout(ONES, training=True))
+    np.testing.assert_allclose(kept[kept != 0], 10, rtol=1e-5)
+    assert (kept != 0).mean() < 0.2

@@ -137,6 +137,13 @@ def test_a_block_is_one_program_that_is_compiled_once(name, without_code):
     assert seen[0] == seen[1] > 0
 
 
+def test_rates_of_stochastic_depth_share_a_program(without_code):
+    """The first block, which drops nothing, has one of its own."""
+    model = compiled(tiny_vit(depth=5, num_classes=4, stochastic_depth=0.3))
+    model.train_on_batch(images((3, *model.input_shape[1:])), np.arange(3))
+    assert counters["stats"]["unique_graphs"] == 2
+
+
 def test_outside_of_steps_nothing_is_compiled(without_code):
     """Nor after an error, and a layer with a hook runs as Keras calls it."""
     model = compiled(tiny_vit(depth=2))
