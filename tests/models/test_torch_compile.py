@@ -38,6 +38,7 @@ ROTARY = {"pool": "mean", "position": "sincos_2d", "rotary": "dinov3", "width": 
     [
         pytest.param({}, False, "float32", marks=pytest.mark.slow),
         (ROTARY, False, "float32"),
+        ({"position": "relative"}, False, "float32"),
         pytest.param({}, False, "mixed_bfloat16", marks=pytest.mark.slow),
         pytest.param({}, True, "float32", marks=pytest.mark.slow),
         ({}, True, "mixed_bfloat16"),
