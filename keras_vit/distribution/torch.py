@@ -99,6 +99,8 @@ class TrainTogether(keras.callbacks.Callback):
         self._weights = [v.value for v in self.model.trainable_variables]
         self._hooks = [w.register_post_accumulate_grad_hook(self._average) for w in self._weights]
         self._seeds = [v for v in self.model.variables if v.path.endswith("/seed_generator_state")]
+        if rank := dist.get_rank():  # a dropout without a seed draws from the state of PyTorch
+            torch.manual_seed(torch.initial_seed() + _SEED_STRIDE * rank)
 
     def _average(self, weight):
         weight.grad /= dist.get_world_size()

@@ -48,10 +48,20 @@ class Dropout(Layer):
 
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
-        self.rate, self.seed = checks.rate(rate, "rate"), seed
-        self.built, self.drops = True, self.rate > 0
+        self.rate, self.seed = rate, seed
+        self.built = True
         if self.drops:
             self.seed_generator = SeedGenerator(seed)
+
+    @property
+    def rate(self):
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate):
+        self._rate = checks.rate(rate, "rate")
+        # Read in `call` for the rate, because PyTorch compiles a program for each number in it.
+        self.drops, self._keep = rate > 0, kernels.Constant(np.array([1.0 - rate]))
 
     @classmethod
     def of(cls, rate, **kwargs):
@@ -59,9 +69,7 @@ class Dropout(Layer):
         return (cls if checks.rate(rate, "rate") else Identity)(rate, **kwargs)
 
     def call(self, inputs, training=False):
-        if not training or not self.drops:
-            return inputs
-        return self.drop(inputs)
+        return self.drop(inputs) if training and self.drops else inputs
 
     def drop(self, inputs):
         return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
@@ -74,16 +82,8 @@ class StochasticDepth(Dropout):
     Shapes: (batch, tokens, width) -> the same. It has the arguments of `Dropout`.
     """
 
-    @property
-    def rate(self):
-        return self._rate
-
-    @rate.setter
-    def rate(self, rate):
-        # An array, because PyTorch would compile a program for each number.
-        self._rate, self._keep = rate, kernels.Constant(np.array([1.0 - rate]))
-
     def drop(self, inputs):
         keep = self._keep.tensor(inputs, kernels.at_least_float32(inputs.dtype))
         drawn = kernels.uniform((ops.shape(inputs)[0], 1, 1), self.seed_generator, like=inputs)
-        return ops.where(ops.less(drawn, keep), inputs / ops.cast(keep, inputs.dtype), 0)
+        kept = ops.cast(ops.divide(inputs, keep), inputs.dtype)
+        return ops.where(ops.less(drawn, keep), kept, 0)

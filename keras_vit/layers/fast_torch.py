@@ -58,7 +58,7 @@ def attention(query, key, value, bias):
     if bias is None and takes_products(query, key):
         return attention_by_products(query, key, value)
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
-    bias = None if bias is None else bias.to(query.dtype).contiguous()
+    bias = None if bias is None else bias.to(query).contiguous()  # kernels of GPUs want it so
     return F.scaled_dot_product_attention(query, key, value, bias).transpose(1, 2)
 
 
@@ -90,11 +90,13 @@ def as_tensor(array):
 def uniform(shape, seeds, like):
     """See `kernels.uniform`; without a seed from PyTorch's state, as Keras's dropout does it.
 
-    Keras makes a generator of PyTorch for each call, which ends a compiled graph.
+    Keras makes a generator of PyTorch for each call, which ends a compiled graph. For a block that
+    is rematerialised PyTorch restores the state of the CPU, but not that of Apple's devices.
     """
     if seeds.get_config()["seed"] is not None:
         return keras.random.uniform(shape, 0, 1, "float32", seeds)
-    return torch.rand(shape, device=like.device)
+    device = "cpu" if like.device.type == "mps" else like.device
+    return torch.rand(shape, dtype=torch.float32, device=device).to(like.device)
 
 
 class Constant:

@@ -256,7 +256,7 @@ def computed(function, *arguments, like, dtype):
 
 
 def uniform(shape, seeds, like):
-    """Numbers from 0 to 1 in float32, drawn by a generator of seeds beside the tensor `like`."""
+    """Numbers from 0 to 1 in float32, drawn by a generator of seeds, for use with `like`."""
     own = fast("uniform")
     return own(shape, seeds, like) if own else keras.random.uniform(shape, 0, 1, "float32", seeds)
 

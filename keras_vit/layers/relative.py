@@ -87,5 +87,8 @@ def distance_bias(query, table):
 
 
 def _padded(x, size):
-    """`size` zeros after each row; `ops.pad`, an object at each call, is compiled at each call."""
+    """`x` with `size` zeros after each row.
+
+    `ops.pad` makes an object with a new name at each call, for which PyTorch would compile again.
+    """
     return ops.concatenate([x, ops.zeros_like(x[..., :size])], axis=-1)

@@ -65,3 +65,11 @@ def test_the_rate_can_change(layer):
     kept = to_numpy(dropout(ONES, training=True))
     np.testing.assert_allclose(kept[kept != 0], 10, rtol=1e-5)
     assert (kept != 0).mean() < 0.2
+
+
+@both
+def test_a_new_rate_is_looked_at_and_zero_drops_nothing(layer):
+    dropout = layer(RATE)
+    refuses(r"rate.*Received: rate=1.0", setattr, dropout, "rate", 1.0)
+    dropout.rate = 0.0
+    assert_close(dropout(ONES, training=True), ONES, 0)

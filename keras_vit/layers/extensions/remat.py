@@ -31,12 +31,13 @@ class Remat:
 
 
 def _generators(layer):
-    """The seed generators of all dropouts in a layer that use theirs.
+    """The seed generators of the dropouts in a layer; on PyTorch of those that got a seed.
 
-    Without a seed PyTorch draws from its own state, which it restores before the second run.
+    Without one PyTorch draws from its own state, which it restores before the second run. (Keras's
+    `_flatten_layers` compares layers by identity, so that each block would be a program.)
     """
     is_unused = kernels.BACKEND == "torch" and getattr(layer, "seed", None) is None
-    own = [layer.seed_generator] if getattr(layer, "rate", 0) and not is_unused else []
+    own = [layer.seed_generator] if getattr(layer, "drops", False) and not is_unused else []
     return own + [each for part in layer._layers for each in _generators(part)]
 
 

@@ -37,8 +37,9 @@ def merge(x, size, keys, count, protected):
     sums = ops.concatenate([ops.cast(x, share.dtype) * share, share], axis=-1)
     into = ops.one_hot(target, scores.shape[2], dtype=share.dtype)
     joined = ops.einsum("bst,bsd->btd", into, _rows(sums[:, even], source))
-    stay = [sums[:, :protected], _rows(sums[:, even], kept), sums[:, odd] + joined]
-    sums = ops.concatenate(stay, axis=1)
+    first = [sums[:, :protected]] if protected else []
+    sums = [*first, _rows(sums[:, even], kept), sums[:, odd] + joined]
+    sums = ops.concatenate(sums, axis=1)
     sums, share = sums[:, :, :width], sums[:, :, width:]
     return ops.cast(sums / share, x.dtype), ops.cast(share[:, :, 0], "int32")
 
