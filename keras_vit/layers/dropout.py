@@ -60,7 +60,7 @@ class Dropout(Layer):
     @rate.setter
     def rate(self, rate):
         self._rate = checks.rate(rate, "rate")
-        # Read in `call` for the rate, because PyTorch compiles a program for each number in it.
+        # What `call` reads, because PyTorch would compile a program for each number.
         self.drops, self._keep = rate > 0, kernels.Constant(np.array([1.0 - rate]))
 
     @classmethod
