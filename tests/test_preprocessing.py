@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_vit import preprocessing
+from keras_vit import data, preprocessing
 from keras_vit.preprocessing import Preprocessing
 from tests.support import refuses
 
@@ -48,3 +48,21 @@ def test_values_are_warned_of_in_code_without_a_name_of_a_module():
     names = {"np": np, "preprocessing": Preprocessing()}
     with pytest.warns(UserWarning, match=r"mine wants values from -1 to 1.*from 255 to 255"):
         exec(code, names)
+
+
+def test_values_from_minus_1_to_1_are_warned_of_where_a_model_wants_a_wider_range():
+    """`preprocess(images)` without the model makes these, and they lie within its range."""
+    wanted = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype="uint8")
+    usual, gray = data.preprocess(pixels), data.preprocess(pixels // 4 + 96)
+    resized = (usual[:, ::2] + usual[:, 1::2]) / 2
+    resized[0, 0, 0, 0], resized[0, 0, 0, 1] = -1, 1
+    for images in (usual, gray, resized):
+        with pytest.warns(UserWarning, match="mine wants values from -2.12 to 2.64"):
+            assert wanted.warn_of_values(images, "mine")
+        assert not Preprocessing().warn_of_values(images, "mine")
+    for images in (pixels, pixels // 4 + 96):
+        right = data.preprocess(images, preprocessing=wanted, image_size=8)
+        assert not wanted.warn_of_values(right, "mine")
+    for images in (resized[1:], usual * 0, usual * 0 + 1):  # which nothing tells from right ones
+        assert not wanted.warn_of_values(images, "mine")
