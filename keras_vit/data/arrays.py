@@ -69,7 +69,7 @@ def array_source(source, problem=None):
         parts = {"train": (source.train_images, source.train_labels)}
         parts["test"] = source.test_images, source.test_labels
         opened = ArraySource(source.name, source.class_names, parts, source.problem)
-        opened.left_out = source.left_out
+        opened.left_out, opened.resized = source.left_out, source if source.resized else None
         return opened
     try:
         first, second = source

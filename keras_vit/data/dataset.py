@@ -45,6 +45,8 @@ class ImageDataset:
             labels are float32 of shape (images,) or (images, targets) and class_names None or the
             names of the targets. Of several heads a dict {head: problem}, and labels and
             class_names dicts by head, too; -1 and NaN are labels that an image lacks.
+        resized: whether `load` has made images smaller or of another shape, by Pillow's bilinear
+            resize of the whole image; see `keras_vit.data.resize.as_loaded`.
 
     Raises:
         ValueError: an array of another shape, dtype or range, images and labels of different
@@ -60,6 +62,7 @@ class ImageDataset:
     skipped: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     problem: str | dict[str, str] = "single_label"
+    resized: bool = False
 
     def __post_init__(self):
         check_problem(self.problem)

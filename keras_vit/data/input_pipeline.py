@@ -22,6 +22,7 @@ from keras_vit.data.load import check_seed, open_source
 from keras_vit.data.mixing import mix
 from keras_vit.data.pixels import per_channel
 from keras_vit.data.reader import Reader, Unreadable
+from keras_vit.data.resize import as_loaded
 from keras_vit.data.sources import starts_training
 from keras_vit.models.backbone import image_shape_of
 
@@ -188,6 +189,8 @@ class Pipeline(KerasBatches):
         self.preprocessing = recipe.eval.preprocessing
         if {len(self.preprocessing.mean), channels} == {1, 3}:
             self.preprocessing = self.preprocessing.for_channels(channels)
+        if source.resized is not None:
+            self.preprocessing = as_loaded(self.preprocessing, source.resized, self.image_shape[:2])
         self.source, self.split, self.rows = source, split, source.rows(split)
         self.name, self.problem, self.class_names = source.name, source.problem, source.class_names
         self.num_classes, self.num_examples = source.num_classes, len(self.rows)

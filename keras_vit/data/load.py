@@ -226,7 +226,7 @@ def _in_memory(source, size, channels, skip_corrupt):
     source.warn_of_copies(train_rows, source, test_rows)
     rows = [(0, row) for row in train_rows] + [(1, row) for row in test_rows]
     channels = channels or source.channels or 3
-    count, given, images, labels, reasons = len(rows), size, None, ([], []), {}
+    count, given, images, labels, reasons, resized = len(rows), size, None, ([], []), {}, False
     for part, row in rows:
         try:
             with decoding():
@@ -253,6 +253,8 @@ def _in_memory(source, size, channels, skip_corrupt):
                     f"Received: {first} of {size[0]}x{size[1]} and {source.place(row)} of "
                     f"{pixels.shape[0]}x{pixels.shape[1]} (height x width)"
                 )
+            ratios = [new / old for new, old in zip(size, pixels.shape)]
+            resized = resized or min(ratios) < 1 or ratios[0] != ratios[1]
             pixels = pillow_resize(pixels, size, "bilinear")
         images[len(labels[0]) + len(labels[1])] = pixels
         labels[part].append(label)
@@ -276,4 +278,5 @@ def _in_memory(source, size, channels, skip_corrupt):
         labels = [{h: [each[h] for each in part] for h in source.problem} for part in labels]
     parts = images[:first], labels[0], images[first : first + second], labels[1]
     left_out = tuple(sorted(reasons)), tuple(source.left_out)
-    return ImageDataset(source.name, *parts, source.class_names, *left_out, source.problem)
+    fields = source.class_names, *left_out, source.problem, resized
+    return ImageDataset(source.name, *parts, *fields)

@@ -4,7 +4,9 @@ TensorFlow's resizes are repeated here in NumPy, in float32 and in the order of 
 pipeline truncates to bytes, another rounding of the last bit already moves a pixel by one.
 """
 
+import dataclasses
 import math
+import warnings
 
 import numpy as np
 from PIL import Image
@@ -39,6 +41,28 @@ def fit_image(image, image_size, preprocessing):
     if preprocessing.resize == "shortest":
         size = covering_size(image.shape[:2], size, library)
     return resized(image, size, preprocessing, center_window(size, image_size, library))
+
+
+def as_loaded(preprocessing, dataset, image_size, may_change=True):
+    """The `Preprocessing` that makes of files what a model gets of images that `load` has resized.
+
+    It is the given one but for the resize, where images of a dataset's size go into the model as
+    they are. A warning tells where there is none, as none resizes twice, or where it is another
+    one than was given and that may not change.
+    """
+    size = dataset.image_shape[:2]
+    image = np.random.default_rng(0).integers(0, 256, (*size, 1), np.uint8)
+    as_is = np.array_equal(fit_image(image, image_size, preprocessing), image)
+    changes = {"resize": "squash", "crop_fraction": 1.0, "interpolation": "bilinear"}
+    loaded = dataclasses.replace(preprocessing, **changes, library="pillow")
+    if not as_is or not (may_change or loaded == preprocessing):
+        warnings.warn(
+            f"Images that load(image_size=...) has resized are others than the model gets of their "
+            f"files. Received: {dataset.name} of {size[0]}x{size[1]} for {preprocessing}; make a "
+            "pipeline of the files, as keras_vit.data.pipeline(PATH, recipe, model=model).",
+            stacklevel=3,
+        )
+    return loaded if as_is else preprocessing
 
 
 def resized(image, size, preprocessing, window=None):

@@ -58,6 +58,7 @@ class Source:
 
     channels = None  # of the images, where that is not chosen when they are decoded
     sorted_by_class = False  # a slice of such a set is drawn from a shuffled order
+    resized = None  # the `ImageDataset` whose images `load` has resized
     upright = False  # whether the orientation tags of files are followed
     split_by = None  # the head whose classes have the same shares in training and test images
     left_out = ()  # places of files that are beside the images, or are no images

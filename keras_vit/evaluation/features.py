@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_vit.checks import positive_int, require, to_array, warn_of_parts
 from keras_vit.data.preprocess import input_of, list_images, preprocess, preprocess_readable
+from keras_vit.data.resize import as_loaded
 from keras_vit.evaluation.metrics import check_same_length, class_numbers
 from keras_vit.heads import heads_of, of_head, picked, split
 from keras_vit.inspection.forward import check_shape
@@ -126,6 +127,9 @@ def labelled_outputs(model, data, batch_size=64, steps=None, progress=None, left
         raise ValueError("The data never ends. Say after how many batches to stop: steps=...")
     # The images of a dataset in memory are as `keras_vit.data.load` has read them.
     stored, size, looked = hasattr(data, "test_images"), None, set()
+    if getattr(data, "resized", False):
+        image_size, _, preprocessing = input_of(model)
+        as_loaded(preprocessing, data, image_size, may_change=False)
     for index, batch in enumerate(follow(batches, model.name, total, progress)):
         images, labels, known = _split(batch, index, model, heads)
         if not len(images):

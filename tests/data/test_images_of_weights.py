@@ -12,7 +12,7 @@ from PIL import Image
 
 import keras_vit
 from keras_vit import VisionTransformer, evaluation, preprocessing, recipes, training
-from keras_vit.data import Transform, pipeline, preprocess
+from keras_vit.data import Transform, load, pipeline, preprocess
 from keras_vit.data.transform import apply
 from tests.data.pipeline_cases import tagged
 from tests.data.test_transforms import photographs, rng
@@ -142,6 +142,25 @@ def test_a_trained_model_wants_the_images_of_its_training(folder, tmp_path, how)
     assert model.preprocessing == DINO == train.preprocessing
     model.save(tmp_path / "model.keras")
     assert keras.saving.load_model(tmp_path / "model.keras").preprocessing == DINO
+
+
+def test_a_model_knows_how_load_has_resized_its_images(folder):
+    """Its files are prepared alike, and a warning tells where no preprocessing does so."""
+    photos, model = load(folder, image_size=24), model_of(preprocessing.GOOGLE)
+    assert photos.resized and not load("digits", image_size=24).resized
+    train, files = pipeline(photos, recipe_for()), sorted(map(str, folder.glob("train/*/*")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        recipe_for().compile(model).fit(train, verbose=0)
+        expected = preprocess(photos.train_images)
+        np.testing.assert_allclose(preprocess(files, model), expected, atol=1e-6)
+        evaluation.evaluate(model, photos)
+    for wanted in (preprocessing.TIMM, preprocessing.GOOGLE):
+        with pytest.warns(UserWarning, match="has resized are others than the model gets"):
+            evaluation.evaluate(model_of(wanted), photos)
+    with pytest.warns(UserWarning, match="has resized are others than the model gets"):
+        cropped = pipeline(photos, recipe_for(), model=model_of(preprocessing.TIMM))
+    assert cropped.preprocessing == preprocessing.TIMM
 
 
 def test_data_and_weights_that_contradict_each_other(folder, tmp_path):
