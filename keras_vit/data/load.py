@@ -97,6 +97,8 @@ def load(
     if isinstance(opened, ImageDataset):
         shape = opened.image_shape
         if (*(size or shape[:2]), channels or shape[2]) == shape:
+            source = open_source(opened)
+            source.warn_of_copies(source.rows("train"), source, source.rows("test"))
             return opened
     return _in_memory(open_source(opened), size, channels, skip_corrupt)
 

@@ -121,6 +121,13 @@ def test_one_set_is_split(tmp_path, keys):
     assert sorted(both.tolist()) == sorted(IMAGES.reshape(20, -1).tolist())
 
 
+def test_images_of_both_parts_are_warned_of(tmp_path):
+    arrays = {"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:3], "y_test": LABELS[:3]}
+    for options in ({}, {"image_size": 12}):  # as they are, and resized
+        with pytest.warns(UserWarning, match="should not be trained on. Received: 3 images twice"):
+            load(save(tmp_path, **arrays), **options)
+
+
 def test_names_shapes_and_dtypes_are_normalised(tmp_path):
     for names in (np.array(["cat", "dog", "eel"]), np.array([b"cat", b"dog"])):
         toy = load(save(tmp_path, x=IMAGES, y=LABELS, class_names=names))
