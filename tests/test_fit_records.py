@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from keras_vit import training
-from keras_vit.data import ImageDataset, pipeline
+from keras_vit.data import ImageDataset, pipeline, preprocess
 from keras_vit.evaluation import evaluate
 from keras_vit.models import add_heads
 from keras_vit.preprocessing import Preprocessing
 from tests.class_cases import ABC, LABELS, PIXELS, RECIPE, fed, stored
-from tests.support import refuses, tiny_vit
+from tests.support import refuses, tiny_bit, tiny_vit
 
 
 @pytest.mark.parametrize("around", ["none", "softmax", "dense"])
@@ -140,3 +140,24 @@ def test_fit_gives_each_head_without_names_those_of_its_data():
         else:
             model.fit(later, verbose=0)
         assert model.class_names == {**names, "letter": ("x", "b", "c")}
+
+
+def test_a_model_of_any_size_predicts_at_the_size_of_its_training(tmp_path):
+    def fits(data):
+        model = tiny_bit(image_size=24)
+        model.compile("sgd", training.SoftmaxLoss())
+        model.fit(*data, verbose=0)
+        return model
+
+    size = fed(training=True).image_shape[:2]
+    for data in ([fed(training=True)], [preprocess(PIXELS), LABELS]):
+        model = fits(data)
+        assert model.image_size == size != (24, 24)
+        model.save(tmp_path / "model.keras")
+        again = keras.saving.load_model(tmp_path / "model.keras")
+        assert preprocess(np.zeros((40, 40, 3), "uint8") + 9, again).shape[1:3] == size
+    model = tiny_vit(image_size=24, variable_size=True)
+    model.compile("sgd", training.SoftmaxLoss())
+    with pytest.warns(UserWarning, match=r"another size than .*\(24, 24\); .*resize\(model"):
+        model.fit(*data, verbose=0)
+    assert model.image_size == (24, 24)

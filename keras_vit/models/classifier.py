@@ -10,7 +10,7 @@ from keras_vit.layers import kernels
 from keras_vit.layers.changed_layers import apply_changes, changes_of
 from keras_vit.layers.layer import Layer, run_within
 from keras_vit.models.compiled_loss import record_loss, warn_of_last_loss
-from keras_vit.models.record import SETTINGS, came_with_weights, recorded
+from keras_vit.models.record import came_with_weights, recorded
 from keras_vit.models.trainer import Trainer
 from keras_vit.workarounds import own_policy
 
@@ -31,11 +31,11 @@ class Classifier(Trainer, keras.Model):
     variant_of = None  # a subclass has the function from fields of a config to its variant
     preprocessing, weights_from = recorded("preprocessing"), recorded("weights_from")
     class_names, label_set = recorded("class_names", True), recorded("label_set", True)
-    reading = recorded("reading", True)
+    reading, image_size = recorded("reading", True), recorded("image_size")
 
     def __init__(self, images, outputs, record, name):
         super().__init__(images, outputs, name=name)
-        for attribute in ("variant", *SETTINGS):
+        for attribute in ("variant", "num_classes", "channels", "head_bias"):
             setattr(self, attribute, getattr(record, attribute))
         # Functional models ignore dtype as an argument.
         self.model_record, self.dtype_policy = record, own_policy(record.dtype_policy)

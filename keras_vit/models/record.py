@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import json
 import re
+import warnings
 import zipfile
 from typing import Any
 
@@ -116,6 +117,29 @@ def records_in(model):
     """The `ModelRecord` of each network in a model, once, in the order of its layers."""
     records = (getattr(layer, "model_record", None) for layer in model._flatten_layers())
     return list({id(each): each for each in records if isinstance(each, ModelRecord)}.values())
+
+
+def keep_size(model, data):
+    """Gives a model of images of any size the size of the data, as later images must have it.
+
+    That of a `VisionTransformer` is the one that its positions are for: a warning tells of another.
+    """
+    trained = getattr(model, "student", model)
+    record, shape = getattr(trained, "model_record", None), getattr(data, "shape", (0,))
+    size = tuple(getattr(data, "image_shape", shape[1:])[:2])
+    if record is None or None not in trained.input_shape[1:3] or len(size) < 2:
+        return
+    if size == record.image_size:
+        return
+    if not hasattr(record.variant, "position"):
+        record.image_size = size
+        return
+    warnings.warn(
+        f"{model.name} is trained on images of another size than predictions are made of. "
+        f"Received: {size}, and image_size={record.image_size}; to have one, build it for that "
+        f"size, or train keras_vit.resize(model, image_size={size}).",
+        stacklevel=4,
+    )
 
 
 def open_saved(path):

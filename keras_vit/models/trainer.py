@@ -15,7 +15,7 @@ from keras_vit.class_names import check_classes, record_classes
 from keras_vit.layers import kernels
 from keras_vit.models.compiled_loss import record_reading
 from keras_vit.models.programs import compiled_by_block
-from keras_vit.models.record import records_in
+from keras_vit.models.record import keep_size, records_in
 from keras_vit.outputs import check_problem, reading_of_loss
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.supervision import check_class_weight, check_labels, check_outputs, check_weights
@@ -128,8 +128,8 @@ def compare_images(model, data, training=False, owner=None):
 def begin_training(model, data, validation=None, owner=None):
     """Compares a model with the data that it is about to learn from, and records what they tell.
 
-    That is how images are prepared, which class has which number, and how outputs are read.
-    `owner`, a network in the model, may have the `preprocessing` instead.
+    That is how images are prepared and how large they are, which class has which number, and how
+    outputs are read. `owner`, a network in the model, may have the `preprocessing` instead.
 
     Raises:
         ValueError: labels that the loss or the outputs are not for, or other classes.
@@ -140,6 +140,7 @@ def begin_training(model, data, validation=None, owner=None):
         check_outputs(model, data)
     warn_of_parts(data, validation)
     compare_images(model, data, training=True, owner=owner)
+    keep_size(model, data)
     record_classes(model, data)
     record_reading(model)
 
