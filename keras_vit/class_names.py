@@ -18,7 +18,8 @@ def class_map(problem, known, of_data, counts, owner="the model"):
     It is `None` where both number the classes alike. Names decide where the data has any of the
     known ones: then all of its names must be known. Otherwise the order decides, if there are as
     many. Of classes of one name, as ImageNet's two cranes, the first is the first. Values to
-    estimate need no names, which decide only if both have the same.
+    estimate need no names, which decide only if both have the same; one of them in another place is
+    an error.
 
     Args:
         problem: what labels of the data are, see `keras_vit.data.sources.PROBLEMS`, or `None`.
@@ -30,7 +31,16 @@ def class_map(problem, known, of_data, counts, owner="the model"):
         ValueError: the data has names that are not known, or another number of classes.
     """
     known, of_data = ([] if each is None else [*map(str, each)] for each in (known, of_data))
-    if not of_data or (problem == "regression" and sorted(known) != sorted(of_data)):
+    if problem == "regression" and sorted(known) != sorted(of_data):
+        places = [(known.index(name), of_data.index(name)) for name in of_data if name in known]
+        if any(place != other for place, other in places):
+            raise ValueError(
+                f"Targets of the data that {owner} has as well must be all of them, or stand in "
+                f"the same places. Received: {of_data}, and {known} of {owner}; name those alike "
+                "that are the same."
+            )
+        return None
+    if not of_data:
         return None
     is_answer = len(known) == 1 and 2 in counts  # one name of a single sigmoid, that of class 1
     if is_answer and (len(of_data) == 2 or problem == "single_label"):

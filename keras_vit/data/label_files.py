@@ -226,7 +226,9 @@ def _one_column(cells, problem, path):
 
 
 def _number(cell):
-    """The number in a cell, or None."""
+    """The number in a cell, or None; 2024_01, which is a number to Python alone, is none."""
+    if "_" in cell:
+        return None
     try:
         return float({"true": 1, "false": 0}.get(cell.lower(), cell))
     except ValueError:

@@ -84,6 +84,8 @@ def extract_features(
     Raises:
         ValueError: no images, labels that are no class numbers, features that are not finite.
     """
+    rule = "Labels of features are those of classes, and not values to estimate"
+    require(getattr(data, "problem", None) != "regression", rule, received="problem='regression'")
     backbone = features(model, layer, normalize)
     parts = []
     for vectors, labels in labelled_outputs(backbone, data, batch_size, steps, progress):

@@ -95,6 +95,7 @@ def test_spaces_that_separate_labels_are_told(tmp_path):
         ("file,x,y\na,1,1\nb,0,1", "single_label", r"a single 1 among 0.*\[1.0, 1.0\] for 'a'"),
         ("file,x,y\na,1,\nb,0,1", None, r"be numbers; .*Received: '' in the column 'y' for"),
         ("file,age\na,old\nb,0", "regression", "Received: 'old' in the column 'age' for 'a'"),
+        ("file,month\na,2024_01\nb,2024_02", "regression", "Received: '2024_01' in the column"),
         ("file,age\na,nan\nb,0", "regression", "a finite number, .*nan for 'a'"),
         ("file,label\na,cat\nb,", None, "must have one label, or say .*'' for 'b'"),
         ("file,label\na,cat\na,dog", None, r"each file once.*separated by \|.*'a' again in row 3"),

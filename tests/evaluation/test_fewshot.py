@@ -1,5 +1,6 @@
 """The few-shot regression against the authors' code, and the protocol around it."""
 
+import dataclasses
 import itertools
 import json
 import re
@@ -99,6 +100,8 @@ def test_a_dataset_is_learned_from_by_its_training_images():
             np.testing.assert_array_equal(found[1], features[1])
             np.testing.assert_allclose(found[0], features[0], atol=1e-5)
     assert probe(model, toy, toy, shots=2).examples == {2: 6}
+    ages = dataclasses.replace(toy, class_names=None, problem="regression")
+    refuses("and not values to estimate", probe, model, ages, ages, shots=2)
 
 
 def test_bad_input():
