@@ -143,8 +143,8 @@ def test_fit_gives_each_head_without_names_those_of_its_data():
 
 
 def test_a_model_of_any_size_predicts_at_the_size_of_its_training(tmp_path):
-    def fits(data):
-        model = tiny_bit(image_size=24)
+    def fits(data, around=lambda model: model):
+        model = around(tiny_bit(image_size=24))
         model.compile("sgd", training.SoftmaxLoss())
         model.fit(*data, verbose=0)
         return model
@@ -156,6 +156,9 @@ def test_a_model_of_any_size_predicts_at_the_size_of_its_training(tmp_path):
         model.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
         assert preprocess(np.zeros((40, 40, 3), "uint8") + 9, again).shape[1:3] == size
+    pixels = np.zeros((40, 40, 3), "uint8") + 9
+    for around in (keras.models.clone_model, lambda model: keras.Model(model.input, model.output)):
+        assert preprocess(pixels, fits([fed(training=True)], around)).shape[1:3] == size
     model = tiny_vit(image_size=24, variable_size=True)
     model.compile("sgd", training.SoftmaxLoss())
     with pytest.warns(UserWarning, match=r"another size than .*\(24, 24\); .*resize\(model"):

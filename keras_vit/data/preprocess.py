@@ -146,7 +146,7 @@ def input_of(model, preprocessing=None, image_size=None):
     image_size = getattr(model, "image_size", None) if image_size is None else image_size
     if image_size is not None:
         size = pair(image_size, "image_size")
-    elif inner is not None and None in size:
+    elif None in size and (inner := inner or network_of_images(model, required=False)):
         size, channels = inner.image_size, channels or inner.channels
     channels = len(preprocessing.mean) if model is None else getattr(model, "channels", channels)
     if None in (*size, channels):

@@ -124,12 +124,12 @@ def keep_size(model, data):
 
     That of a `VisionTransformer` is the one that its positions are for: a warning tells of another.
     """
-    trained = getattr(model, "student", model)
-    record, shape = getattr(trained, "model_record", None), getattr(data, "shape", (0,))
-    size = tuple(getattr(data, "image_shape", shape[1:])[:2])
-    if record is None or None not in trained.input_shape[1:3] or len(size) < 2:
-        return
-    if size == record.image_size:
+    trained, shape = getattr(model, "student", model), getattr(data, "shape", (0,))
+    size, sides = getattr(data, "image_shape", shape[1:])[:2], getattr(trained, "input_shape", ())
+    layers = getattr(trained, "layers", ())  # of which the first one gets the images
+    layers = (layer for layer in layers if not isinstance(layer, keras.layers.InputLayer))
+    record, is_open = getattr(next(layers, None), "model_record", None), None in sides[1:3]
+    if record is None or not is_open or len(size) < 2 or size == record.image_size:
         return
     if not hasattr(record.variant, "position"):
         record.image_size = size
