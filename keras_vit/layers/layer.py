@@ -1,5 +1,6 @@
 """The base class of the layers, and a stand-in for a layer that an architecture lacks."""
 
+import copy
 import dataclasses
 import inspect
 import itertools
@@ -8,6 +9,7 @@ import threading
 import keras
 
 from keras_vit.layers import kernels
+from keras_vit.layers.changed_layers import Changeable
 
 
 class _Called(threading.local):
@@ -108,7 +110,7 @@ EARLIER_CONFIGS = []
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Layer(FloatInputs, keras.layers.Layer):
+class Layer(Changeable, FloatInputs, keras.layers.Layer):
     """A layer whose config is the arguments of its constructor.
 
     `compute_output_spec` describes its output, which has the shape of its input unless a subclass
@@ -140,15 +142,16 @@ class Layer(FloatInputs, keras.layers.Layer):
 
     def get_config(self):
         is_data, as_dict = dataclasses.is_dataclass, dataclasses.asdict
-        config = {name: as_dict(x) if is_data(x) else x for name, x in self._arguments.items()}
-        config |= super().get_config()
+        config = super().get_config()
+        for name, x in self._arguments.items():
+            config.setdefault(name, as_dict(x) if is_data(x) else x)
         if self.model_record:
             config["origin"] = keras.saving.serialize_keras_object(self.model_record)
         return config
 
     @classmethod
     def from_config(cls, config):
-        current, config = cls, dict(config)
+        current, config = cls, copy.copy(config)
         record = config.pop("origin", None)
         for translate in EARLIER_CONFIGS:
             current = translate(current, config)
