@@ -40,9 +40,12 @@ class FloatInputs:
     """
 
     integers = ()  # arguments of `call` that count or index something, and become int32
+    ignores_training = False  # in its own `call`, which may have the argument for Keras's methods
 
     def __call__(self, *args, **kwargs):
         if CALLED.policy is not None and self.adds_nothing(args, kwargs):
+            if "training" not in self.call_signature_parameters:
+                kwargs.pop("training", None)
             return self.call(*args, **kwargs)
         args, kwargs = self.taken(args, kwargs)
         return run_within(self.dtype_policy, super().__call__, *args, **kwargs)
@@ -50,14 +53,15 @@ class FloatInputs:
     def adds_nothing(self, args, kwargs):
         """Whether Keras's `__call__` does no more than `call` within what runs now.
 
-        `__call__` builds, casts, leaves out `training` where `call` does not take it, and serves
-        hooks, regularizers and quantized kernels.
+        `__call__` builds, casts, hands `training` on from the layer around to a `call` that takes
+        it and was not told, and serves hooks, regularizers and quantized kernels.
         """
         outer, names = CALLED.policy, self.call_signature_parameters
         is_plain = not (self.activity_regularizer or self.quantization_mode or has_hooks(self))
         is_cast = kernels.OWN.are_cast((*args, *kwargs.values()), outer.compute_dtype)
-        takes_all = "training" not in kwargs or "training" in names
-        return is_plain and is_cast and takes_all and self.built and self.dtype_policy is outer
+        wants_training = "training" in names and not self.ignores_training
+        is_told = "training" in kwargs or not wants_training
+        return is_plain and is_cast and is_told and self.built and self.dtype_policy is outer
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
         args, kwargs = self.taken(args, kwargs)
