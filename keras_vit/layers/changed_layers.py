@@ -84,7 +84,7 @@ def changed_layers(model):
     from keras_vit.layers.head import head_policy  # which is made of layers
 
     changed, is_model = {}, isinstance(model, keras.Model)
-    for path, layer in _layers_with_weights(model).items():
+    for path, layer in _changeable_layers(model).items():
         policy = model.dtype_policy
         if is_model and path in ("head", "head_distillation"):
             policy = head_policy(policy)
@@ -97,7 +97,7 @@ def changed_layers(model):
 
 def _change_layers(model, changed):
     """Quantises and adapts the layers of `changed_layers` that the model has."""
-    layers = _layers_with_weights(model)
+    layers = _changeable_layers(model)
     for path in filter(layers.__contains__, changed):
         config, layer = changed[path], layers[path]
         policy = keras.dtype_policies.get(config["dtype"])
@@ -112,10 +112,11 @@ def _change_layers(model, changed):
             layer.enable_lora(config["lora_rank"], lora_alpha=config["lora_alpha"])
 
 
-def _layers_with_weights(model):
-    """{path: layer}, outer ones before those in them."""
-    layers = model._flatten_layers(include_self=False)
-    return {_below(model, layer.path): layer for layer in layers if layer.weights}
+def _changeable_layers(model):
+    """{path: layer} of those that compute, outer ones before those in them."""
+    layers = [x for x in model._flatten_layers(include_self=False) if x.path]
+    layers = [x for x in layers if x.weights or isinstance(x, Changeable)]
+    return {_below(model, layer.path): layer for layer in layers}
 
 
 def _variables(model):

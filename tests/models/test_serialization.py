@@ -136,6 +136,12 @@ def with_a_layer_of_bfloat16():
     return model
 
 
+def with_patches_of_bfloat16():
+    model = randomize(tiny_vit())
+    model.get_layer("patches").dtype_policy = "mixed_bfloat16"
+    return model
+
+
 def with_an_int8_head():
     model = randomize(BiT(blocks=(1,), width=1, version="v2", image_size=16, num_classes=3))
     model.quantize("int8", filters="head")
@@ -158,9 +164,10 @@ CHANGES = {
     "LoRA, int4": lambda: quantized("int4", lora=True),
     "frozen, int8": lambda: quantized("int8", frozen=["block_0", "patch_encoder", "head"]),
     "a layer of bfloat16": with_a_layer_of_bfloat16,
+    "patches of bfloat16": with_patches_of_bfloat16,
     "BiT": with_an_int8_head,
 }
-FAST_CHANGES = ("LoRA", "a layer of bfloat16")
+FAST_CHANGES = ("LoRA", "a layer of bfloat16", "patches of bfloat16")
 
 
 def assert_unchanged(loaded, model):
