@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from keras_vit.layers import kernels
+from keras_vit.layers.changed_layers import Changeable
 from keras_vit.layers.layer import FloatInputs
 from keras_vit.workarounds import policy_at
 
@@ -11,7 +12,7 @@ _GIVEN_POLICY = keras.layers.EinsumDense.dtype_policy.fget
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class AdaptableDense(FloatInputs, keras.layers.EinsumDense):
+class AdaptableDense(Changeable, FloatInputs, keras.layers.EinsumDense):
     """`EinsumDense` of floats and integers; `Linear`, which computes, takes LoRA and quantisation.
 
     Keras 3.15 lacks parts of both, for its own class too; a comment says which.

@@ -1,14 +1,57 @@
 """How parts of a model, or of a layer, were quantised, adapted and frozen, for its config."""
 
+import functools
 import json
 
 import keras
 
 from keras_vit.layers import kernels
-from keras_vit.layers.head import head_policy
 from keras_vit.workarounds import policy_at
 
 KEPT = ("dtype", "quantization_config", "lora_rank", "lora_alpha")  # of the config of a layer
+
+
+class Changeable:
+    """Lets a layer be saved and cloned as its parts were quantised, adapted and frozen.
+
+    That is no part of its config, which subclasses of users give to constructors of their own: a
+    file has it beside the shapes that the layer was built for, a clone gets it with the dict.
+    """
+
+    def get_build_config(self):
+        config = super().get_build_config()
+        return config and {**config, **_present(self)}
+
+    def build_from_config(self, config):
+        super().build_from_config(config)
+        apply_changes(self, config.get("changed_layers"), config.get("frozen"))
+
+    def get_config(self):
+        config = _Config(super().get_config())
+        config.changes = _present(self)
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        layer = super().from_config(config)
+        if changes := getattr(config, "changes", None):
+            build = functools.partial(_build_changed, layer, layer.build, changes)
+            layer.build = functools.update_wrapper(build, layer.build)
+        return layer
+
+
+class _Config(dict):
+    """The config of a layer, with its changes in the attribute `changes`."""
+
+
+def _present(layer):
+    changes = changes_of(layer) if layer.built and layer.weights else {}
+    return {name: change for name, change in changes.items() if change}
+
+
+def _build_changed(layer, build, changes, *args, **kwargs):
+    build(*args, **kwargs)
+    apply_changes(layer, **changes)
 
 
 def changes_of(model):
@@ -25,8 +68,9 @@ def apply_changes(model, changed_layers=None, frozen=None):
     _change_layers(model, changed_layers or {})
     frozen, variables = set(frozen or ()), _variables(model)
     ids = {id(variables[path]) for path in frozen & {*variables}}
-    # Whole layers as such, so that `layer.trainable` says so too; then single variables.
-    for layer in getattr(model, "layers", [model]):
+    # Whole layers as such, so that `layer.trainable` says so too; then single variables. On
+    # TensorFlow, `True` would not reach what is below a layer that says `True` already.
+    for layer in model._flatten_layers(include_self=False):
         inside = {id(v) for v in layer.weights}
         if inside and inside <= ids:
             layer.trainable = False
@@ -37,8 +81,10 @@ def apply_changes(model, changed_layers=None, frozen=None):
 
 def changed_layers(model):
     """Path of each layer that was quantised, adapted or given a dtype -> a part of its config."""
+    from keras_vit.layers.head import head_policy  # which is made of layers
+
     changed, is_model = {}, isinstance(model, keras.Model)
-    for path, layer in _layers_with_weights(model).items():
+    for path, layer in _changeable_layers(model).items():
         policy = model.dtype_policy
         if is_model and path in ("head", "head_distillation"):
             policy = head_policy(policy)
@@ -51,7 +97,7 @@ def changed_layers(model):
 
 def _change_layers(model, changed):
     """Quantises and adapts the layers of `changed_layers` that the model has."""
-    layers = _layers_with_weights(model)
+    layers = _changeable_layers(model)
     for path in filter(layers.__contains__, changed):
         config, layer = changed[path], layers[path]
         policy = keras.dtype_policies.get(config["dtype"])
@@ -66,10 +112,11 @@ def _change_layers(model, changed):
             layer.enable_lora(config["lora_rank"], lora_alpha=config["lora_alpha"])
 
 
-def _layers_with_weights(model):
-    """{path: layer}, outer ones before those in them."""
-    layers = model._flatten_layers(include_self=False)
-    return {_below(model, layer.path): layer for layer in layers if layer.weights}
+def _changeable_layers(model):
+    """{path: layer} of those that compute, outer ones before those in them."""
+    layers = [x for x in model._flatten_layers(include_self=False) if x.path]
+    layers = [x for x in layers if x.weights or isinstance(x, Changeable)]
+    return {_below(model, layer.path): layer for layer in layers}
 
 
 def _variables(model):

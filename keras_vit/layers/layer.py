@@ -1,5 +1,6 @@
 """The base class of the layers, and a stand-in for a layer that an architecture lacks."""
 
+import copy
 import dataclasses
 import inspect
 import itertools
@@ -8,6 +9,7 @@ import threading
 import keras
 
 from keras_vit.layers import kernels
+from keras_vit.layers.changed_layers import Changeable
 
 
 class _Called(threading.local):
@@ -38,9 +40,12 @@ class FloatInputs:
     """
 
     integers = ()  # arguments of `call` that count or index something, and become int32
+    ignores_training = False  # in its own `call`, which may have the argument for Keras's methods
 
     def __call__(self, *args, **kwargs):
         if CALLED.policy is not None and self.adds_nothing(args, kwargs):
+            if "training" not in self.call_signature_parameters:
+                kwargs.pop("training", None)
             return self.call(*args, **kwargs)
         args, kwargs = self.taken(args, kwargs)
         return run_within(self.dtype_policy, super().__call__, *args, **kwargs)
@@ -48,14 +53,15 @@ class FloatInputs:
     def adds_nothing(self, args, kwargs):
         """Whether Keras's `__call__` does no more than `call` within what runs now.
 
-        `__call__` builds, casts, leaves out `training` where `call` does not take it, and serves
-        hooks, regularizers and quantized kernels.
+        `__call__` builds, casts, hands `training` on from the layer around to a `call` that takes
+        it and was not told, and serves hooks, regularizers and quantized kernels.
         """
         outer, names = CALLED.policy, self.call_signature_parameters
         is_plain = not (self.activity_regularizer or self.quantization_mode or has_hooks(self))
         is_cast = kernels.OWN.are_cast((*args, *kwargs.values()), outer.compute_dtype)
-        takes_all = "training" not in kwargs or "training" in names
-        return is_plain and is_cast and takes_all and self.built and self.dtype_policy is outer
+        wants_training = "training" in names and not self.ignores_training
+        is_told = "training" in kwargs or not wants_training
+        return is_plain and is_cast and is_told and self.built and self.dtype_policy is outer
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
         args, kwargs = self.taken(args, kwargs)
@@ -108,7 +114,7 @@ EARLIER_CONFIGS = []
 
 
 @keras.saving.register_keras_serializable("keras_vit")
-class Layer(FloatInputs, keras.layers.Layer):
+class Layer(Changeable, FloatInputs, keras.layers.Layer):
     """A layer whose config is the arguments of its constructor.
 
     `compute_output_spec` describes its output, which has the shape of its input unless a subclass
@@ -140,15 +146,16 @@ class Layer(FloatInputs, keras.layers.Layer):
 
     def get_config(self):
         is_data, as_dict = dataclasses.is_dataclass, dataclasses.asdict
-        config = {name: as_dict(x) if is_data(x) else x for name, x in self._arguments.items()}
-        config |= super().get_config()
+        config = super().get_config()
+        for name, x in self._arguments.items():
+            config.setdefault(name, as_dict(x) if is_data(x) else x)
         if self.model_record:
             config["origin"] = keras.saving.serialize_keras_object(self.model_record)
         return config
 
     @classmethod
     def from_config(cls, config):
-        current, config = cls, dict(config)
+        current, config = cls, copy.copy(config)
         record = config.pop("origin", None)
         for translate in EARLIER_CONFIGS:
             current = translate(current, config)

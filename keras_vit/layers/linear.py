@@ -23,6 +23,8 @@ class Linear(AdaptableDense):
         **kwargs: further arguments of `EinsumDense`; an `activation` must be elementwise.
     """
 
+    ignores_training = True
+
     def __init__(self, equation, output_shape, kernel_initializer="glorot_uniform", **kwargs):
         super().__init__(equation, output_shape, kernel_initializer=kernel_initializer, **kwargs)
         self.in_axes, self.out_axes = map(len, _axes_of_kernel(equation))

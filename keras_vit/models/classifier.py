@@ -43,7 +43,7 @@ class Classifier(Trainer, keras.Model):
         if first is not None:
             first.model_record = record
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs, training=False, mask=None):
         inputs = keras.tree.map_structure(_as_tensor, self.check_images(inputs))
         call = super().call
         return run_within(self.dtype_policy, call, inputs, training=training, mask=mask)

@@ -8,7 +8,7 @@ import keras
 
 from keras_vit.checks import positive_int
 from keras_vit.heads import errors_of, heads_of, of_head
-from keras_vit.layers.changed_layers import apply_changes, changes_of
+from keras_vit.layers.changed_layers import apply_changes
 from keras_vit.layers.head import linear_head
 from keras_vit.layers.layer import Layer
 from keras_vit.models.compiled_loss import record_loss
@@ -51,11 +51,9 @@ class MultitaskModel(Trainer, keras.Model):
                 record_loss(head, [of_head(each, name) for each in by_head])
         self.reading = {name: head.reading for name, head in heads.items() if head.reading}
 
-    def get_config(self):
-        return {**super().get_config(), **changes_of(self)}
-
     @classmethod
     def from_config(cls, config, custom_objects=None):
+        # Of earlier files; each layer has its own changes now.
         changes = {name: config[name] for name in ("changed_layers", "frozen") if name in config}
         graph = {name: value for name, value in config.items() if name not in changes}
         model = super().from_config(graph, custom_objects)

@@ -47,8 +47,8 @@ def freeze(model: keras.Model, patterns: str | Sequence[str]) -> TrainableSummar
     network inside of the model, too; where two have equal paths, these begin with the name of each.
     A pattern that begins with `!` takes back what those before it selected: `["*", "!head"]`.
 
-    Layers that are frozen as a whole also have `layer.trainable` False. A saved model of this
-    library keeps what is frozen. Compile the model afterwards.
+    Layers that are frozen as a whole also have `layer.trainable` False. A saved or cloned model
+    keeps what of this library's layers is frozen. Compile the model afterwards.
 
     Raises:
         ValueError: the model is not built or a `Distiller`, whose student it is that learns, or a

@@ -48,8 +48,8 @@ def enable_lora(
     whose last axis is the width of a head, have one product per head with the same B. Everything
     else is frozen, biases included, but for what `train` selects. Compile the model afterwards.
 
-    A saved model of this library keeps the parts and opens with LoRA. Of other models, Keras saves
-    the sum, which it rounds to half precision under a mixed dtype policy.
+    A saved model keeps the parts of this library's layers, and opens with LoRA. Of other layers,
+    Keras saves the sum, which it rounds to half precision under a mixed dtype policy.
 
     Args:
         model: a built Keras model; it is changed in place.

@@ -1,10 +1,11 @@
 """Dropout by value and stochastic depth by example."""
 
+import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import Dropout, StochasticDepth
-from tests.support import assert_close, refuses, to_numpy
+from keras_vit.layers import Dropout, StochasticDepth, TransformerBlock
+from tests.support import assert_close, largest, refuses, to_numpy
 
 ONES = np.ones((2000, 3, 4), "float32")
 RATE = 0.3
@@ -73,3 +74,21 @@ def test_a_new_rate_is_looked_at_and_zero_drops_nothing(layer):
     refuses(r"rate.*Received: rate=1.0", setattr, dropout, "rate", 1.0)
     dropout.rate = 0.0
     assert_close(dropout(ONES, training=True), ONES, 0)
+
+
+class Block(TransformerBlock):
+    """A user's block, whose `call` leaves it to Keras to hand `training` on."""
+
+    def call(self, x):
+        x = x + self.attention(self.norm_1(x))
+        return x + self.mlp(self.norm_2(x))
+
+
+@pytest.mark.parametrize("option", ["dropout", "attention_dropout"])
+def test_parts_that_are_not_told_of_training_ask_the_layer_around(option):
+    block, inputs = Block(2, 16, **{option: 0.5}), keras.Input((5, 8))
+    model = keras.Model(inputs, block(inputs))
+    x = np.random.default_rng(0).normal(size=(4, 5, 8)).astype("float32")
+    for each in (block, model):
+        assert_close(each(x, training=False), each(x), 0)
+        assert largest(to_numpy(each(x, training=True)) - to_numpy(each(x))) > 0.01

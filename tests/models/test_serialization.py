@@ -15,6 +15,7 @@ from tests.support import (
     precision,
     randomize,
     run_in_fresh_process,
+    slow_unless_torch,
     tiny_bit,
     tiny_vit,
 )
@@ -135,6 +136,12 @@ def with_a_layer_of_bfloat16():
     return model
 
 
+def with_patches_of_bfloat16():
+    model = randomize(tiny_vit())
+    model.get_layer("patches").dtype_policy = "mixed_bfloat16"
+    return model
+
+
 def with_an_int8_head():
     model = randomize(BiT(blocks=(1,), width=1, version="v2", image_size=16, num_classes=3))
     model.quantize("int8", filters="head")
@@ -157,9 +164,10 @@ CHANGES = {
     "LoRA, int4": lambda: quantized("int4", lora=True),
     "frozen, int8": lambda: quantized("int8", frozen=["block_0", "patch_encoder", "head"]),
     "a layer of bfloat16": with_a_layer_of_bfloat16,
+    "patches of bfloat16": with_patches_of_bfloat16,
     "BiT": with_an_int8_head,
 }
-FAST_CHANGES = ("LoRA", "a layer of bfloat16")
+FAST_CHANGES = ("LoRA", "a layer of bfloat16", "patches of bfloat16")
 
 
 def assert_unchanged(loaded, model):
@@ -196,6 +204,43 @@ def test_a_model_as_it_was_made_has_no_changed_layers(dtype):
     hybrid = {"stem": (1,), "stem_width": 0.5, "patch_size": 2}
     for each in (options, hybrid, {"distillation": True}):
         assert tiny_vit(dtype=dtype, **each).get_config()["changed_layers"] == {}
+
+
+def in_a_graph(model):
+    """A graph of Keras's class, as users put a head on a network; it knows the layers alone."""
+    return keras.Model(model.input, keras.layers.Dense(2, name="logits")(model.output))
+
+
+PARTS = {
+    "LoRA": CHANGES["LoRA"],
+    "a layer of bfloat16": with_a_layer_of_bfloat16,
+    "frozen": lambda: quantized(frozen=["block_0", "block_1/mlp", "block_*/norm_1/gamma", "head"]),
+    "frozen, int8": CHANGES["frozen, int8"],
+    "LoRA, int4": CHANGES["LoRA, int4"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.parametrize(
+    "change", [x if x == "frozen" else pytest.param(x, marks=slow_unless_torch) for x in PARTS]
+)
+def test_a_changed_network_in_a_graph_of_keras_opens_and_is_cloned_as_it_was(reopened, change):
+    """Its layers alone are there to tell; a clone of the network itself is such a graph, too."""
+    network = PARTS[change]()
+    model = in_a_graph(network)
+    clone, of_network = map(keras.models.clone_model, (model, network))
+    clone.set_weights(model.get_weights())
+    of_network.set_weights(network.get_weights())
+    copies = [(each, model) for each in (reopened(model), clone, reopened(clone))]
+    copies.append((of_network, network))
+    for copy, original in copies:
+        assert facts_of(copy) == facts_of(original)
+        assert_close(forward(copy, images()), forward(original, images()), 0)
+    for each in (model, *(copy for copy, _ in copies)):
+        each.get_layer("block_1").mlp.trainable = True  # TensorFlow leaves out what is True
+        each.get_layer("block_0").trainable = True
+    for copy, original in copies:
+        assert facts_of(copy) == facts_of(original)
 
 
 def test_layers_that_a_new_model_lacks_stay_unchanged():

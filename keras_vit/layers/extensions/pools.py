@@ -105,8 +105,8 @@ class AttentionPool(Layer):
         """`size` is as in `ExtendedTokenPool`: the probe counts a token that often."""
         bias = None if size is None else log_size(size[:, self.skipped :], x.dtype)
         memory = x[:, self.skipped :] if self.skipped else x
-        y = self.attention(self._probes(x), memory=memory, bias=bias)
-        return (y + self.mlp(self.norm(y)) if self.has_mlp else y)[:, 0]
+        y = self.attention(self._probes(x), memory=memory, bias=bias, training=False)
+        return (y + self.mlp(self.norm(y), training=False) if self.has_mlp else y)[:, 0]
 
     def attention_scores(self, x):
         """A of Eq. 6, (batch, heads, 1, tokens); 0 for tokens that the probe does not see."""
