@@ -35,9 +35,9 @@ def class_map(problem, known, of_data, counts, owner="the model"):
         places = [(known.index(name), of_data.index(name)) for name in of_data if name in known]
         if any(place != other for place, other in places):
             raise ValueError(
-                f"Targets of the data that {owner} has as well must be all of them, or stand in "
-                f"the same places. Received: {of_data}, and {known} of {owner}; name those alike "
-                "that are the same."
+                f"Targets that the data shares with {owner} must have the same places, unless both "
+                f"have the same names. Received: {of_data}, and {known} of {owner}; name those "
+                "alike that are the same, and others otherwise."
             )
         return None
     if not of_data:

@@ -43,7 +43,7 @@ def test_classes_of_one_name_values_and_a_single_sigmoid():
     targets = ("height", "weight")
     assert class_map("regression", targets, targets[::-1], (2,)).tolist() == [1, 0]
     assert class_map("regression", targets, ("x", "weight"), (2,)) is None
-    refuses("stand in the same places", class_map, "regression", targets, ("weight", "x"), (2,))
+    refuses("must have the same places", class_map, "regression", targets, ("weight", "x"), (2,))
     yes = class_map("single_label", ("cat",), ("cat", "other"), (1, 2))
     assert yes.tolist() == [1, 0]
     assert class_map("single_label", ("cat",), ("any", "cat"), (1, 2)) is None

@@ -150,7 +150,8 @@ def test_a_model_of_any_size_predicts_at_the_size_of_its_training(tmp_path):
         return model
 
     size = fed(training=True).image_shape[:2]
-    for data in ([fed(training=True)], [preprocess(PIXELS), LABELS]):
+    tensors = keras.ops.convert_to_tensor(preprocess(PIXELS)), keras.ops.convert_to_tensor(LABELS)
+    for data in ([fed(training=True)], tensors, [preprocess(PIXELS), LABELS]):
         model = fits(data)
         assert model.image_size == size != (24, 24)
         model.save(tmp_path / "model.keras")
@@ -159,6 +160,10 @@ def test_a_model_of_any_size_predicts_at_the_size_of_its_training(tmp_path):
     pixels = np.zeros((40, 40, 3), "uint8") + 9
     for around in (keras.models.clone_model, lambda model: keras.Model(model.input, model.output)):
         assert preprocess(pixels, fits([fed(training=True)], around)).shape[1:3] == size
+    model = fits([fed(training=True)])
+    with pytest.raises(Exception):  # which Keras raises for images of one channel
+        model.fit(np.zeros((4, 28, 28), "float32"), LABELS[:4], verbose=0)
+    assert model.image_size == size
     model = tiny_vit(image_size=24, variable_size=True)
     model.compile("sgd", training.SoftmaxLoss())
     with pytest.warns(UserWarning, match=r"another size than .*\(24, 24\); .*resize\(model"):

@@ -46,9 +46,9 @@ def fit_image(image, image_size, preprocessing):
 def as_loaded(preprocessing, dataset, image_size, may_change=True):
     """The `Preprocessing` that makes of files what a model gets of images that `load` has resized.
 
-    It is the given one but for the resize, where images of a dataset's size go into the model as
-    they are. A warning tells where there is none, as none resizes twice, or where it is another
-    one than was given and that may not change.
+    It is the given one with the resize of `load`, where images of that size go into the model as
+    they are. A warning tells if they would be resized once more, for which there is none, or
+    without `may_change` if the resize given is another one.
     """
     size = dataset.image_shape[:2]
     image = np.random.default_rng(0).integers(0, 256, (*size, 1), np.uint8)

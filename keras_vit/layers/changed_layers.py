@@ -1,5 +1,6 @@
 """How parts of a model, or of a layer, were quantised, adapted and frozen, for its config."""
 
+import copy
 import functools
 import json
 
@@ -15,7 +16,9 @@ class Changeable:
     """Lets a layer be saved and cloned as its parts were quantised, adapted and frozen.
 
     That is no part of its config, which subclasses of users give to constructors of their own: a
-    file has it beside the shapes that the layer was built for, a clone gets it with the dict.
+    file has it beside the shapes that the layer was built for, a clone gets it with the dict. A
+    subclass whose `get_config` makes another dict (`{**super().get_config(), ...}`) is saved as it
+    was and cloned without; one with its own `build_from_config` calls that of `super()`.
     """
 
     def get_build_config(self):
@@ -41,7 +44,15 @@ class Changeable:
 
 
 class _Config(dict):
-    """The config of a layer, with its changes in the attribute `changes`."""
+    """The config of a layer, with its changes in the attribute `changes`, also where it is merged.
+
+    A subclass returns `super().get_config() | {...}`, say.
+    """
+
+    def __or__(self, other):
+        merged = copy.copy(self)
+        merged.update(other)
+        return merged
 
 
 def _present(layer):
@@ -72,7 +83,7 @@ def apply_changes(model, changed_layers=None, frozen=None):
     # TensorFlow, `True` would not reach what is below a layer that says `True` already.
     for layer in model._flatten_layers(include_self=False):
         inside = {id(v) for v in layer.weights}
-        if inside and inside <= ids:
+        if inside and inside <= ids and layer.trainable_variables:  # quantised ones have none
             layer.trainable = False
     for path, variable in variables.items():
         if variable.trainable:

@@ -124,12 +124,14 @@ def keep_size(model, data):
 
     That of a `VisionTransformer` is the one that its positions are for: a warning tells of another.
     """
-    trained, shape = getattr(model, "student", model), getattr(data, "shape", (0,))
-    size, sides = getattr(data, "image_shape", shape[1:])[:2], getattr(trained, "input_shape", ())
+    trained, shape = getattr(model, "student", model), tuple(getattr(data, "shape", ()))[1:]
+    shape, expected = getattr(data, "image_shape", shape), getattr(trained, "input_shape", ())[1:]
     layers = getattr(trained, "layers", ())  # of which the first one gets the images
     layers = (layer for layer in layers if not isinstance(layer, keras.layers.InputLayer))
-    record, is_open = getattr(next(layers, None), "model_record", None), None in sides[1:3]
-    if record is None or not is_open or len(size) < 2 or size == record.image_size:
+    record, size = getattr(next(layers, None), "model_record", None), tuple(shape[:2])
+    is_open = len(shape) == len(expected) == 3 and None in expected[:2]
+    # Keras refuses images of other channels a moment later.
+    if record is None or not is_open or size == record.image_size or shape[2] != expected[2]:
         return
     if not hasattr(record.variant, "position"):
         record.image_size = size

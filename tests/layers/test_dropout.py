@@ -4,7 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_vit.layers import Dropout, StochasticDepth, TransformerBlock
+from keras_vit.layers import AttentionPool, Dropout, StochasticDepth, TransformerBlock
+from keras_vit.layers.layer import Layer
+from keras_vit.layers.linear import Linear
 from tests.support import assert_close, largest, refuses, to_numpy
 
 ONES = np.ones((2000, 3, 4), "float32")
@@ -82,6 +84,39 @@ class Block(TransformerBlock):
     def call(self, x):
         x = x + self.attention(self.norm_1(x))
         return x + self.mlp(self.norm_2(x))
+
+
+class Half(Linear):
+    def call(self, inputs, training=None):
+        return super().call(inputs) * (0.5 if training else 1.0)
+
+
+class Halves(Layer):
+    def build(self, input_shape):
+        self.dense = Half.built("btd,df->btf", (None, 3), input_shape)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_a_linear_layer_that_looks_at_training_asks_too():
+    halves, x = Halves(), np.ones((1, 2, 3), "float32")
+    assert_close(halves(x, training=True), to_numpy(halves(x)) * 0.5, 1e-6)
+
+
+def test_what_stands_behind_an_attention_pool_still_drops():
+    pool, inputs = AttentionPool(2, 16), keras.Input((5, 8))
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.drop = keras.Model(inputs, pool(inputs)), keras.layers.Dropout(0.9)
+
+        def call(self, x):
+            return self.drop(self.inner(x))
+
+    x = np.random.default_rng(0).normal(size=(40, 5, 8)).astype("float32")
+    assert (to_numpy(Model()(x, training=True)) == 0).mean() > 0.5
 
 
 @pytest.mark.parametrize("option", ["dropout", "attention_dropout"])

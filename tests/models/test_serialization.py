@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_vit import BiT, VisionTransformer, training
+from keras_vit.layers import TransformerBlock
 from tests.arrays import assert_close, assert_same, dtype_of, images, largest, read_arrays, to_numpy
 from tests.support import (
     BACKEND,
@@ -241,6 +242,25 @@ def test_a_changed_network_in_a_graph_of_keras_opens_and_is_cloned_as_it_was(reo
         each.get_layer("block_0").trainable = True
     for copy, original in copies:
         assert facts_of(copy) == facts_of(original)
+
+
+@keras.saving.register_keras_serializable("tests")
+class Scaled(TransformerBlock):
+    def __init__(self, scale=2.0, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = scale
+
+    def get_config(self):
+        return super().get_config() | {"scale": self.scale}
+
+
+def test_a_block_of_a_user_is_cloned_and_opens_as_it_was(reopened):
+    block, inputs = Scaled(num_heads=2, mlp_dim=16, scale=3.0), keras.Input((5, 8))
+    model = keras.Model(inputs, block(inputs))
+    block.mlp.trainable = False
+    for copy in (keras.models.clone_model(model), reopened(model)):
+        assert copy.layers[1].scale == 3.0 and not copy.layers[1].mlp.trainable
+        assert len(copy.trainable_variables) == len(model.trainable_variables)
 
 
 def test_layers_that_a_new_model_lacks_stay_unchanged():

@@ -101,12 +101,12 @@ class AttentionPool(Layer):
             self.norm.build(probe)
             self.mlp.build(probe)
 
-    def call(self, x, size=None):
+    def call(self, x, size=None, training=False):
         """`size` is as in `ExtendedTokenPool`: the probe counts a token that often."""
         bias = None if size is None else log_size(size[:, self.skipped :], x.dtype)
         memory = x[:, self.skipped :] if self.skipped else x
-        y = self.attention(self._probes(x), memory=memory, bias=bias, training=False)
-        return (y + self.mlp(self.norm(y), training=False) if self.has_mlp else y)[:, 0]
+        y = self.attention(self._probes(x), memory=memory, bias=bias, training=training)
+        return (y + self.mlp(self.norm(y), training=training) if self.has_mlp else y)[:, 0]
 
     def attention_scores(self, x):
         """A of Eq. 6, (batch, heads, 1, tokens); 0 for tokens that the probe does not see."""
@@ -118,5 +118,5 @@ class AttentionPool(Layer):
         probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
         return ops.cast(probe, x.dtype)
 
-    def compute_output_spec(self, x, size=None):
+    def compute_output_spec(self, x, size=None, training=False):
         return self._output((x.shape[0], x.shape[2]))
