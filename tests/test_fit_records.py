@@ -142,28 +142,32 @@ def test_fit_gives_each_head_without_names_those_of_its_data():
         assert model.class_names == {**names, "letter": ("x", "b", "c")}
 
 
-def test_a_model_of_any_size_predicts_at_the_size_of_its_training(tmp_path):
-    def fits(data, around=lambda model: model):
-        model = around(tiny_bit(image_size=24))
-        model.compile("sgd", training.SoftmaxLoss())
-        model.fit(*data, verbose=0)
-        return model
+def fit_any_size(data, around=lambda model: model):
+    model = around(tiny_bit(image_size=24))
+    model.compile("sgd", training.SoftmaxLoss())
+    model.fit(*data, verbose=0)
+    return model
 
-    size = fed(training=True).image_shape[:2]
-    tensors = keras.ops.convert_to_tensor(preprocess(PIXELS)), keras.ops.convert_to_tensor(LABELS)
-    for data in ([fed(training=True)], tensors, [preprocess(PIXELS), LABELS]):
-        model = fits(data)
-        assert model.image_size == size != (24, 24)
-        model.save(tmp_path / "model.keras")
-        again = keras.saving.load_model(tmp_path / "model.keras")
-        assert preprocess(np.zeros((40, 40, 3), "uint8") + 9, again).shape[1:3] == size
-    pixels = np.zeros((40, 40, 3), "uint8") + 9
-    for around in (keras.models.clone_model, lambda model: keras.Model(model.input, model.output)):
-        assert preprocess(pixels, fits([fed(training=True)], around)).shape[1:3] == size
-    model = fits([fed(training=True)])
-    with pytest.raises(Exception):  # which Keras raises for images of one channel
-        model.fit(np.zeros((4, 28, 28), "float32"), LABELS[:4], verbose=0)
+
+def test_a_model_of_any_size_predicts_at_the_size_of_its_training(tmp_path):
+    data = map(keras.ops.convert_to_tensor, (preprocess(PIXELS), LABELS))
+    model, pixels = fit_any_size(data), np.zeros((40, 40, 3), "uint8") + 9
+    model.save(tmp_path / "model.keras")
+    again, size = keras.saving.load_model(tmp_path / "model.keras"), PIXELS.shape[1:3]
+    assert preprocess(pixels, again).shape[1:3] == model.image_size == size != (24, 24)
+    gray = np.zeros((4, 28, 28), "float32")
+    refuses("incompatible|shape|expected", model.fit, gray, LABELS[:4], error=Exception)
     assert model.image_size == size
+
+
+@pytest.mark.any_backend
+def test_data_of_any_form_and_models_around_tell_the_size_of_training():
+    size, generator = PIXELS.shape[1:3], ((preprocess(PIXELS), LABELS) for _ in range(1))
+    for data in ([generator], [fed(training=True)], [preprocess(PIXELS), LABELS]):
+        assert fit_any_size(data).image_size == size
+    for around in (keras.models.clone_model, lambda model: keras.Model(model.input, model.output)):
+        model = fit_any_size([fed(training=True)], around)
+        assert preprocess(np.zeros((40, 40, 3), "uint8") + 9, model).shape[1:3] == size
     model = tiny_vit(image_size=24, variable_size=True)
     model.compile("sgd", training.SoftmaxLoss())
     with pytest.warns(UserWarning, match=r"another size than .*\(24, 24\); .*resize\(model"):

@@ -46,11 +46,16 @@ def look(model, step, x, owner=None):
     """Warns of wrong values in arrays of images, unless this call has looked in this step before.
 
     `owner`, a network in the model, may have the `preprocessing` instead. Where neither has one, or
-    `x`, such as an iterator, holds no arrays, nothing happens.
+    `x`, such as an iterator, holds no arrays, nothing is warned of. In training a model of images
+    of any size keeps theirs.
     """
     arrays = [each for each in keras.tree.flatten(x) if getattr(each, "ndim", 0) > 2]
     seen, preprocessing = _SEEN.get(), getattr(owner or model, "preprocessing", None)
-    if arrays and preprocessing and seen is not None and (id(model), step) not in seen:
+    if not arrays or seen is None or (id(model), step) in seen:
+        return
+    if step == "train":
+        keep_size(model, arrays[0])
+    if preprocessing:
         warned = preprocessing.warn_of_values(arrays[0], model.name)
         seen.update((id(model), each) for each in (STEPS if warned else [step]))
 
